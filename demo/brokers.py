@@ -21,7 +21,7 @@ class KillTargets(NamedTuple):
     transaction_groups: tuple[str, ...] = ()
 
 
-class Brokers(Protocol):
+class DemoBrokers(Protocol):
     """Brokers that listen at `address`. Topics get `replicas` replicas. `kills`: the SIGKILLs so far."""
 
     replicas: int

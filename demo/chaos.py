@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from demo.brokers import Brokers, Print
+from demo.brokers import DemoBrokers, Print
 from demo.processes import Worker
 
 PAUSE_S = (0.2, 1.2)
@@ -15,7 +15,7 @@ ZOMBIE_TIMEOUT_S = 60
 class Chaos:
     """Kills brokers and workers at random. `kills` counts all of them."""
 
-    def __init__(self, rng: random.Random, brokers: Brokers, workers: list[Worker], say: Print) -> None:
+    def __init__(self, rng: random.Random, brokers: DemoBrokers, workers: list[Worker], say: Print) -> None:
         self._rng, self._brokers, self._workers, self._say = rng, brokers, workers, say
 
     @property

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from demo.brokers import Brokers, KillTargets
+from demo.brokers import DemoBrokers, KillTargets
 
 
-def deploy(count: int, directory: Path, targets: KillTargets, *, secure: bool = False) -> Brokers:
+def deploy(count: int, directory: Path, targets: KillTargets, *, secure: bool = False) -> DemoBrokers:
     """Return one broker, or three with their etcd; none is started yet.
 
     `secure`: those of deploy/docker-compose.secure.yml.
@@ -17,9 +17,9 @@ def deploy(count: int, directory: Path, targets: KillTargets, *, secure: bool = 
     if secure and count != 3:
         raise SystemExit("the secure cluster has three brokers: add --brokers 3")
     if count == 1:
-        from demo.processes import Broker
+        from demo.processes import DemoBroker
 
-        return Broker(directory / "broker")
+        return DemoBroker(directory / "broker")
     try:
         from demo.three import ThreeBrokers
     except ModuleNotFoundError as error:

@@ -20,12 +20,12 @@ from demo.bars import Bars
 from demo.chaos import PAUSE_S, make_zombie
 from demo.client_settings import of_semel
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, truth
-from demo.processes import Broker, Worker
+from demo.processes import DemoBroker, Worker
 from demo.report import show_airlines, show_processes, show_topics, verdict
 from demo.stream import GROUP, STREAM_S_MIN, audit, read_back, send_all, wait_until_enriched
 
 
-class ExternalBrokers(Broker):
+class ExternalBrokers(DemoBroker):
     """Brokers that the demo does not start or stop."""
 
     def __init__(self, addresses: str) -> None:
@@ -37,7 +37,7 @@ class ExternalBrokers(Broker):
         return self._addresses
 
 
-async def new_topics(brokers: Broker, replicas: int) -> None:
+async def new_topics(brokers: DemoBroker, replicas: int) -> None:
     """Create the two topics of the demo, and delete those of an earlier run."""
     async with Admin(**of_semel(brokers.address)) as admin:
         for name in (SOURCE, TARGET):

@@ -15,7 +15,7 @@ TARGET = "flights-by-airline"
 PARTITIONS = 8
 
 
-class Flight(NamedTuple):
+class DemoFlight(NamedTuple):
     row: int
     carrier: str
     line: str
@@ -43,7 +43,7 @@ def airlines() -> dict[str, str]:
         return {record["carrier"]: record["name"] for record in csv.DictReader(lines)}
 
 
-def flights(limit: int | None = None) -> Iterator[Flight]:
+def flights(limit: int | None = None) -> Iterator[DemoFlight]:
     """Yield the flights in file order."""
     with zipfile.ZipFile(source() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         lines = io.TextIOWrapper(raw, "utf-8", newline="")
@@ -52,7 +52,7 @@ def flights(limit: int | None = None) -> Iterator[Flight]:
             if limit is not None and row >= limit:
                 return
             text = line.rstrip("\r\n")
-            yield Flight(row, text.split(",")[carrier], text)
+            yield DemoFlight(row, text.split(",")[carrier], text)
 
 
 def truth(limit: int | None = None) -> dict[str, int]:

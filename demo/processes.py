@@ -20,7 +20,7 @@ DOWN_S = 0.3
 STOP_S = 15
 
 
-class Broker:
+class DemoBroker:
     """`semel serve` as a child process; it keeps its port and its data over restarts."""
 
     replicas = 1

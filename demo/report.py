@@ -9,7 +9,7 @@ from demo.processes import Worker
 from demo.roles import BrokerKill
 
 
-class Audit:
+class RowAudit:
     """The rows of a topic that was read from its first offset: how many, which, and how often."""
 
     def __init__(self, sent: int) -> None:
@@ -37,7 +37,7 @@ class Audit:
         return self.stored == self.sent and not (self.duplicated or self.lost or self.unexpected)
 
 
-def show_topics(console: Console, source: Audit, committed: Audit, uncommitted: int) -> None:
+def show_topics(console: Console, source: RowAudit, committed: RowAudit, uncommitted: int) -> None:
     """Print the record counts of both topics, and how many records of aborted transactions the second one holds."""
     leftovers = f"{uncommitted - committed.stored:,}"
     rows = [
@@ -49,7 +49,7 @@ def show_topics(console: Console, source: Audit, committed: Audit, uncommitted: 
     show_table(console, "The topics", columns, rows, left=("read",))
 
 
-def _counts(audit: Audit) -> tuple[str, ...]:
+def _counts(audit: RowAudit) -> tuple[str, ...]:
     return tuple(f"{n:,}" for n in (audit.sent, audit.stored, audit.duplicated, audit.lost))
 
 
@@ -92,7 +92,7 @@ def show_airlines(console: Console, counted: dict[str, int], right: dict[str, in
     show_table(console, "Flights by airline", ("airline", "flights read", "in the file", ""), rows, left=("",))
 
 
-def verdict(console: Console, source: Audit, committed: Audit, fenced: bool, airlines_right: bool) -> bool:
+def verdict(console: Console, source: RowAudit, committed: RowAudit, fenced: bool, airlines_right: bool) -> bool:
     """Print the last line; return True if every figure is exact and the zombie was fenced."""
     exact = source.exact and committed.exact and fenced and airlines_right
     console.print("[bold green]Every figure is exact.[/]" if exact else "[bold red]Not exact: see the tables.[/]")

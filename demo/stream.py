@@ -9,11 +9,11 @@ from typing import Literal
 from semel import Admin, Consumer, Producer, RecordMetadata, TopicPartition
 
 from demo.bars import Bars
-from demo.brokers import Brokers
+from demo.brokers import DemoBrokers
 from demo.client_settings import of_semel
 from demo.flights import PARTITIONS, SOURCE, flights, row_of
 from demo.processes import Worker
-from demo.report import Audit
+from demo.report import RowAudit
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -30,7 +30,7 @@ write.
 
 
 async def send_all(
-    brokers: Brokers, limit: int | None, total: int, stream_s: float, bars: Bars, fenced: asyncio.Event
+    brokers: DemoBrokers, limit: int | None, total: int, stream_s: float, bars: Bars, fenced: asyncio.Event
 ) -> int:
     """Send every flight at a steady rate, and wait until each is acknowledged. Returns the count.
 
@@ -67,7 +67,7 @@ async def send_all(
 
 
 async def wait_until_enriched(
-    brokers: Brokers, total: int, workers: list[Worker], bars: Bars, group: str = GROUP
+    brokers: DemoBrokers, total: int, workers: list[Worker], bars: Bars, group: str = GROUP
 ) -> None:
     """Wait until the group has committed the end of every source partition. Raises RuntimeError if a worker fails or
     at the timeout.
@@ -90,7 +90,7 @@ async def wait_until_enriched(
 
 
 async def read_back(
-    brokers: Brokers, topic: str, isolation: Isolation, bars: Bars | None, partitions: int = PARTITIONS
+    brokers: DemoBrokers, topic: str, isolation: Isolation, bars: Bars | None, partitions: int = PARTITIONS
 ) -> list[bytes]:
     """Return every value of a topic from its first offset, at this isolation level."""
     values: list[bytes] = []
@@ -106,8 +106,8 @@ async def read_back(
     return values
 
 
-def audit(values: list[bytes], sent: int) -> Audit:
-    found = Audit(sent)
+def audit(values: list[bytes], sent: int) -> RowAudit:
+    found = RowAudit(sent)
     for value in values:
         found.add(row_of(value))
     return found

@@ -20,7 +20,7 @@ from demo.client_settings import VARIABLE, of_semel
 from demo.report import show_broker_kills
 from demo.roles import BrokerKill, RoleLookup
 from tools.cluster import compose, secured
-from tools.cluster.cluster import Cluster
+from tools.cluster.cluster import RunningProject
 from tools.cluster.loopback import Loopback
 from tools.cluster.places import NotAvailableError
 
@@ -40,7 +40,7 @@ class ThreeBrokers:
         self._secrets = directory / "tls" if secure else None
         project = project_of(COMPOSE_FILE) if self._secrets is None else secured.project(self._secrets)
         self._brokers = [name for name in project.services if name.startswith("broker-")]
-        self._cluster = Cluster(project, directory, Loopback(project))
+        self._cluster = RunningProject(project, directory, Loopback(project))
         self._targets = targets
         self._roles_left: list[str] = []
         self._recovery: asyncio.Task[None] | None = None

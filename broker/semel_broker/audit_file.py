@@ -72,7 +72,7 @@ class FileSink:
         return True
 
 
-class Trouble:
+class AuditFileOutage:
     """The events about an audit log that is not written: one when it begins, one when it ends.
 
     The event loop and the thread of the writer call it.
@@ -111,7 +111,7 @@ class AuditFile:
     def __init__(self, path: str, log: Logger, *, is_required: bool = False) -> None:
         """Raise ConfigError if the file cannot be opened."""
         self._is_required = is_required
-        self._trouble = Trouble(path, log)
+        self._trouble = AuditFileOutage(path, log)
         try:
             self._sink = FileSink(path)
         except OSError as error:

@@ -62,19 +62,19 @@ class DataHome:
 
 def _etcd_store(config: BrokerConfig, world: World) -> Store:
     """Raise ConfigError for a URL that is not an endpoint of etcd, and for files of TLS that cannot be used."""
-    from semel_broker.cluster.etcd.login import Login
+    from semel_broker.cluster.etcd.login import EtcdLogin
     from semel_broker.cluster.etcd.store import EtcdStore  # needs h11, which a broker alone is installed without
-    from semel_broker.cluster.etcd.tls import Tls
+    from semel_broker.cluster.etcd.tls import EtcdTls
 
     tls = None
     if any(url.startswith("https://") for url in config.etcd_endpoints):
-        tls = Tls.load(
+        tls = EtcdTls.load(
             ca_file=config.etcd_tls_ca_file,
             certificate_file=config.etcd_tls_certificate_file,
             key_file=config.etcd_tls_key_file,
             server_name=config.etcd_tls_server_name,
         )
-    login = Login(config.etcd_user, config.etcd_password) if config.etcd_user else None
+    login = EtcdLogin(config.etcd_user, config.etcd_password) if config.etcd_user else None
     try:
         return EtcdStore(config.etcd_endpoints, namespace=config.cluster_name, world=world, tls=tls, login=login)
     except ValueError as error:

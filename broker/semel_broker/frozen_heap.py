@@ -20,7 +20,7 @@ SLOW_S = 0.002
 WHOLE_EVERY_S = 3600.0
 
 
-class Collector(Protocol):
+class GarbageCollector(Protocol):
     """The functions of `gc` that are used."""
 
     def freeze(self) -> None: ...
@@ -30,7 +30,7 @@ class Collector(Protocol):
 class FrozenHeap:
     """`start` it once the broker has started, `stop` it in the same process."""
 
-    def __init__(self, collector: Collector = gc, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, collector: GarbageCollector = gc, clock: Callable[[], float] = perf_counter) -> None:
         self._collector, self._clock = collector, clock
         self._begun_s = 0.0
         self._whole_at_s = 0.0

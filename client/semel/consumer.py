@@ -37,14 +37,14 @@ from semel._consume.positions import Positions
 from semel._consume.records import Records
 from semel._consume.topic_watch import TopicWatch
 from semel._group.consumer_group import AnyGroup, ConsumerGroup
-from semel._group.group import Group
+from semel._group.group import ClassicGroup
 from semel._group.heartbeat import PollCalls
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Membership, Offsets
 from semel._net.background import Background
 from semel._net.cluster import Cluster
 from semel._net.lifecycle import Lifecycle
 from semel._subscription.listener import ConsumerRebalanceListener, checked_listener
-from semel._subscription.subscription import PartitionState, Reset, Subscription
+from semel._subscription.subscription import AssignedPartition, Reset, Subscription
 from semel._type_variables import UNCHANGED, K_co, K_out, V_co, V_out
 from semel.errors import ConsumerStoppedError, IllegalOperation
 from semel.structs import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -92,7 +92,7 @@ class Consumer(Generic[K_co, V_co]):
         self._group: AnyGroup | None = None
         self._commits: Commits | None = None
         if config.group_id is not None:
-            kind = ConsumerGroup if config.is_consumer_protocol else Group
+            kind = ConsumerGroup if config.is_consumer_protocol else ClassicGroup
             self._group = kind(
                 cluster, config, self._subscription, self._calls,
                 before_revocation=self._before_revocation, changed=self._changed,
@@ -572,14 +572,14 @@ class Consumer(Generic[K_co, V_co]):
     async def _before_revocation(self, partitions: Sequence[TopicPartition]) -> None:
         await self._require_group().commit_consumed(partitions)
 
-    def _states(self, partitions: Sequence[TopicPartition]) -> list[PartitionState]:
+    def _states(self, partitions: Sequence[TopicPartition]) -> list[AssignedPartition]:
         """The states of these partitions, or of all assigned ones. Raises IllegalStateError for one that is not
         assigned.
         """
         self._check_not_ended()
         return [self._subscription.state(partition) for partition in partitions or self._subscription.states]
 
-    def _state(self, partition: TopicPartition) -> PartitionState:
+    def _state(self, partition: TopicPartition) -> AssignedPartition:
         self._check_not_ended()
         return self._subscription.state(partition)
 

@@ -23,11 +23,11 @@ from semel._config.client import CODEC_OF, ProducerConfig, describe_settings
 from semel._config.settings import INT32_MAX, made, named_only
 from semel._consume.commits import Committable, committable
 from semel._net.cluster import Cluster
-from semel._net.lifecycle import Life, Lifecycle
+from semel._net.lifecycle import ClientState, Lifecycle
 from semel._produce.accumulator import BufferMemory, Headers, PartitionQueue
 from semel._produce.counters import ProducerCounters
 from semel._produce.metrics import producer_metrics
-from semel._produce.partitioner import TopicPartitions
+from semel._produce.partitioner import TopicQueues
 from semel._produce.record_batch import (
     GivenHeaders,
     RecordBatch,
@@ -38,7 +38,7 @@ from semel._produce.record_batch import (
 )
 from semel._produce.sender import Sender
 from semel._produce.transaction_state import TransactionState
-from semel._transactions.manager import Transactions
+from semel._transactions.manager import ProducerTransactions
 from semel._type_variables import UNCHANGED, K_contra, K_in, V_contra, V_in
 from semel.errors import (
     IllegalOperation,
@@ -83,11 +83,11 @@ class Producer(Generic[K_contra, V_contra]):
         self._cluster = Cluster(config)
         self._counters = ProducerCounters(self._cluster.edge.monotonic)
         self._life = Lifecycle(self, "producer", config.client_id, parts=self, stopped=ProducerClosed)
-        self._topics: dict[str, TopicPartitions] = {}
+        self._topics: dict[str, TopicQueues] = {}
         self._now_ms = self._cluster.edge.now_ms
         self._key_serializer = config.key_serializer
         self._value_serializer = config.value_serializer
-        self._transactions: Transactions | None = None
+        self._transactions: ProducerTransactions | None = None
         self._paused_ms = 0
         self._renew()
 
@@ -423,13 +423,13 @@ class Producer(Generic[K_contra, V_contra]):
     async def _begin_step(self) -> None:
         self._started = Sender(self._cluster, self._config, self._memory, self._counters, self._transaction)
         if self._transaction is not None:
-            self._transactions = Transactions(
+            self._transactions = ProducerTransactions(
                 self._cluster, self._config, self._started, self._transaction, self._counters.transactions
             )
             await self._transactions.init()
 
     @property
-    def _transactional(self) -> Transactions:
+    def _transactional(self) -> ProducerTransactions:
         if self._transaction is None:
             raise IllegalOperation("this producer has no transactional_id")
         if self._transactions is None or not self._life.is_running:
@@ -437,7 +437,7 @@ class Producer(Generic[K_contra, V_contra]):
         return self._transactions
 
     def _not_running(self) -> ProducerClosed:
-        kind = ProducerNotStarted if self._life.state is Life.NEW else ProducerClosed
+        kind = ProducerNotStarted if self._life.state is ClientState.NEW else ProducerClosed
         return kind(f"the producer is {self._life.state.value}")
 
     @property
@@ -451,7 +451,7 @@ class Producer(Generic[K_contra, V_contra]):
 
     async def _send_in_new_batch(
         self,
-        moves: TopicPartitions | None,
+        moves: TopicQueues | None,
         queue: PartitionQueue,
         timestamp_ms: int,
         key: bytes | None,
@@ -510,14 +510,14 @@ class Producer(Generic[K_contra, V_contra]):
                     f"a record or batch of up to {size_bytes} bytes is larger than {name}={getattr(self._config, name)}"
                 )
 
-    async def _find_topic(self, topic: str) -> TopicPartitions:
+    async def _find_topic(self, topic: str) -> TopicQueues:
         sender = self._sender
         metadata = await self._cluster.wait_for_topic(text("topic", topic))
         if self._sender is not sender:
             raise TransactionAborted("the producer has joined another step of its group; send the record again")
         found = self._topics.get(topic)
         if found is None:
-            found = TopicPartitions(sender, self._cluster.edge.rng, self._config.partitioner, topic)
+            found = TopicQueues(sender, self._cluster.edge.rng, self._config.partitioner, topic)
             found.update(metadata)
             self._topics[topic] = found
         return found

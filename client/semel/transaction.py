@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from types import TracebackType
 
-from semel._transactions.manager import Transactions
+from semel._transactions.manager import ProducerTransactions
 from semel.errors import AbortableError, InvalidProducerEpoch, KafkaError, ProducerFenced
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ class Transaction:
     a newer producer has the transactional_id.
     """
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: ProducerTransactions) -> None:
         self._transactions = transactions
 
     async def __aenter__(self) -> Transaction:

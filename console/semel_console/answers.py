@@ -54,7 +54,7 @@ SAFE_INTEGER_MAX = 2**53 - 1
 _LONG_NUMBER = re.compile(rb"\d{16}")
 
 
-class RefusedError(PortableError):
+class RequestRefusedError(PortableError):
     """A request that the console does not serve. text: what failed and what to do."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -74,7 +74,7 @@ class Problem(msgspec.Struct, frozen=True):
 def problem_of(error: Exception) -> Problem:
     """PURE. The error as a sentence."""
     kind = type(error).__name__
-    if isinstance(error, RefusedError):
+    if isinstance(error, RequestRefusedError):
         return Problem(error.status, "Refused", error.text)
     if isinstance(error, click.ClickException):
         is_away = kind == "UnreachableError"

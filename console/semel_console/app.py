@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from semel_console.answers import CLUSTER_ERRORS, NOT_AUTHORIZED, RefusedError, json_answer, problem_answer
+from semel_console.answers import CLUSTER_ERRORS, NOT_AUTHORIZED, RequestRefusedError, json_answer, problem_answer
 from semel_console.files import page_files
-from semel_console.guard import Guard, PageHeaders, headers_of
+from semel_console.guard import ConsoleGuard, PageHeaders, headers_of
 from semel_console.link import CALL_TIMEOUT_S, ClusterLink
 from semel_console.pages import FACTS, MEDIA_TYPES, NEEDS, Export
-from semel_console.query import Query
+from semel_console.query import QueryParameters
 from semel_console.watch import EVERY_S, STREAMS_MAX, events
 from semel_console.writes import WRITES
 
@@ -32,19 +32,19 @@ Producing = Callable[[], AbstractAsyncContextManager[Producer]]
 BODY_BYTES_MAX = 64 * 1024
 
 
-class Login(msgspec.Struct):
+class LoginBody(msgspec.Struct):
     """The body of a first visit."""
 
     token: str
 
 
-class Api:
+class ConsoleApi:
     """The handlers of the API. Arguments as of `console_app`."""
 
     def __init__(
         self,
         link: ClusterLink,
-        guard: Guard,
+        guard: ConsoleGuard,
         edge: Edge,
         every_s: float,
         ending: asyncio.Event,
@@ -57,7 +57,7 @@ class Api:
 
     async def login(self, request: Request) -> Response:
         self._guard.check_origin(headers_of(request.headers))
-        given = msgspec.json.decode(await _body(request), type=Login)
+        given = msgspec.json.decode(await _body(request), type=LoginBody)
         return json_answer(self._session(), headers={"set-cookie": self._guard.cookie_for(given.token)})
 
     async def session(self, request: Request) -> Response:
@@ -76,8 +76,8 @@ class Api:
         name = request.path_params["name"]
         find = FACTS.get(name)
         if find is None:
-            raise RefusedError(404, f"There is no page {name!r}")
-        query = Query(request.query_params)
+            raise RequestRefusedError(404, f"There is no page {name!r}")
+        query = QueryParameters(request.query_params)
 
         async def found() -> object:
             try:
@@ -92,7 +92,7 @@ class Api:
         if not request.query_params.get("watch"):
             return json_answer(await found())
         if self._streams >= STREAMS_MAX:
-            raise RefusedError(503, f"{STREAMS_MAX} pages are open: close some")
+            raise RequestRefusedError(503, f"{STREAMS_MAX} pages are open: close some")
         return StreamingResponse(self._watched(found), media_type="text/event-stream")
 
     async def _watched(self, found: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
@@ -106,7 +106,7 @@ class Api:
     async def export(self, request: Request) -> Response:
         """Found records as a file. An error of the first request is an answer; a later one cuts the file."""
         self._guard.check_read(headers_of(request.headers), request.cookies)
-        wanted = Export(Query(request.query_params), self._edge.now_ms())
+        wanted = Export(QueryParameters(request.query_params), self._edge.now_ms())
         pieces = wanted.pieces(self._link.call)
         try:
             first = await anext(pieces)
@@ -126,7 +126,7 @@ class Api:
         self._guard.check_write(headers_of(request.headers), request.cookies)
         known = WRITES.get(request.path_params["name"])
         if known is None:
-            raise RefusedError(404, f"There is no change {request.path_params['name']!r}")
+            raise RequestRefusedError(404, f"There is no change {request.path_params['name']!r}")
         body = msgspec.json.decode(await _body(request), type=known.body)
 
         if known.needs_producer:
@@ -139,14 +139,14 @@ class Api:
 
     async def _with_producer(self, work: Callable[[Producer], Awaitable[object]]) -> object:
         if self._producing is None:
-            raise RefusedError(501, "This console was started without settings for a producer")
+            raise RequestRefusedError(501, "This console was started without settings for a producer")
         async with asyncio.timeout(CALL_TIMEOUT_S), self._producing() as producer:
             return await work(producer)
 
 
 def console_app(
     link: ClusterLink,
-    guard: Guard,
+    guard: ConsoleGuard,
     *,
     edge: Edge | None = None,
     every_s: float = EVERY_S,
@@ -159,7 +159,7 @@ def console_app(
     every_s: the time between two looks at watched facts. ending: once it is set, the streams of events end. producing:
     makes a context with a started Producer, for records that the page writes.
     """
-    api = Api(link, guard, edge or Edge(), every_s, ending or asyncio.Event(), producing, decoder)
+    api = ConsoleApi(link, guard, edge or Edge(), every_s, ending or asyncio.Event(), producing, decoder)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -180,7 +180,7 @@ def console_app(
 
 
 def _guarded(
-    guard: Guard, handler: Callable[[Request], Awaitable[Response]]
+    guard: ConsoleGuard, handler: Callable[[Request], Awaitable[Response]]
 ) -> Callable[[Request], Awaitable[Response]]:
     """The handler behind the check of the host name, with errors as answers."""
 
@@ -188,7 +188,7 @@ def _guarded(
         try:
             guard.check_host(headers_of(request.headers))
             return await handler(request)
-        except (RefusedError, *CLUSTER_ERRORS) as e:
+        except (RequestRefusedError, *CLUSTER_ERRORS) as e:
             return problem_answer(e)
 
     return guarded
@@ -208,10 +208,10 @@ def _file_handlers() -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
 
 
 async def _body(request: Request) -> bytes:
-    """The body. Raises RefusedError for one that is too large."""
+    """The body. Raises RequestRefusedError for one that is too large."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > BODY_BYTES_MAX:
-            raise RefusedError(413, f"The body is larger than {BODY_BYTES_MAX} bytes")
+            raise RequestRefusedError(413, f"The body is larger than {BODY_BYTES_MAX} bytes")
     return bytes(body)

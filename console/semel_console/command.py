@@ -10,7 +10,7 @@ from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import failure, say
 
 from semel_console.app import console_app
-from semel_console.guard import Guard, is_loopback
+from semel_console.guard import ConsoleGuard, is_loopback
 from semel_console.link import ClusterLink
 from semel_console.server import listening_socket, serve
 
@@ -73,7 +73,7 @@ def console(
     except OSError as e:
         raise failure(f"cannot listen on {host}:{port}: {e.strerror or e}. --port 0 takes a free port") from None
     with listening:
-        guard = Guard(host_names=host_names, may_write=write)
+        guard = ConsoleGuard(host_names=host_names, may_write=write)
         link = ClusterLink(lambda: client.admin(CLIENT_DEFAULTS, quiet=True))
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}/"

@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
 from semel.registry.avro import AvroDeserializer
 from semel.registry.framing import MAGIC, PREFIX, read_schema_id
 
-from semel_console.facts.records import Row
+from semel_console.facts.records import RecordRow
 
 TIMEOUT_S = 3.0
 """The longest wait for the schemas of one answer. What is not there then is shown undecoded."""
@@ -30,14 +30,14 @@ class Decoder:
         self._refused: dict[int, str] = {}
         """Why a schema cannot be read, by its id. Eight bytes of a number look like a value of a schema, too."""
 
-    async def add(self, rows: Iterable[Row]) -> None:
+    async def add(self, rows: Iterable[RecordRow]) -> None:
         """Fill `key_decoded`, `value_decoded` and `not_decoded`."""
         deadline = asyncio.get_running_loop().time() + TIMEOUT_S
         for row in rows:
             row.key_decoded = await self._decoded(row, row.key, row.key_size, deadline)
             row.value_decoded = await self._decoded(row, row.value, row.value_size, deadline)
 
-    async def _decoded(self, row: Row, data: bytes | None, size: int, deadline: float) -> str | None:
+    async def _decoded(self, row: RecordRow, data: bytes | None, size: int, deadline: float) -> str | None:
         if data is None or len(data) <= PREFIX.size or data[0] != MAGIC or len(data) < size:
             return None
         schema_id = read_schema_id(data)

@@ -18,7 +18,7 @@ from typing import Any
 from semel._edge import Edge
 from starlette.datastructures import Headers, MutableHeaders
 
-from semel_console.answers import RefusedError
+from semel_console.answers import RequestRefusedError
 
 TOKEN_BYTES = 24
 HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
@@ -40,7 +40,7 @@ PAGE_HEADERS = {
 }
 
 
-class Guard:
+class ConsoleGuard:
     """The secrets of one run of the console, and the checks. may_write: whether changes are allowed at all."""
 
     def __init__(self, *, host_names: Iterable[str] = (), may_write: bool = False, edge: Edge | None = None) -> None:
@@ -52,44 +52,46 @@ class Guard:
         self._host_names = [name.lower() for name in host_names]
 
     def cookie_for(self, token: str) -> str:
-        """The Set-Cookie header for a visitor with this token. Raises RefusedError for a wrong one."""
+        """The Set-Cookie header for a visitor with this token. Raises RequestRefusedError for a wrong one."""
         if not hmac.compare_digest(token.encode(), self.token.encode()):
-            raise RefusedError(
+            raise RequestRefusedError(
                 401, "The token is wrong, or of an earlier run. Open the address that `semel console` printed"
             )
         return f"{self.cookie}={self._session}; HttpOnly; SameSite=Strict; Path=/"
 
     def check_host(self, headers: Mapping[str, str]) -> None:
-        """Raise RefusedError for a host name that is not allowed."""
+        """Raise RequestRefusedError for a host name that is not allowed."""
         given = headers.get("host", "")
         name = _host_name(given)
         if name is None:
-            raise RefusedError(
+            raise RequestRefusedError(
                 421, f"The Host header {given!r} is not a host name, or an address, with or without a port"
             )
         if name not in ("localhost", *self._host_names) and not _is_ip_address(name):
-            raise RefusedError(
+            raise RequestRefusedError(
                 421, f"The host name {name!r} is not allowed: start the console with --allow-host {name}"
             )
 
     def check_read(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> None:
-        """Raise RefusedError for a request without a session, or of another origin."""
+        """Raise RequestRefusedError for a request without a session, or of another origin."""
         if headers.get("sec-fetch-site", "none") not in OWN_SITE:
-            raise RefusedError(403, "The request comes from a page of another origin")
+            raise RequestRefusedError(403, "The request comes from a page of another origin")
         if not hmac.compare_digest(cookies.get(self.cookie, "").encode(), self._session.encode()):
-            raise RefusedError(401, "This browser has no session. Open the address that `semel console` printed")
+            raise RequestRefusedError(401, "This browser has no session. Open the address that `semel console` printed")
 
     def check_write(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> None:
-        """Raise RefusedError for a write that does not come from the console's own page, or is not allowed."""
+        """Raise RequestRefusedError for a write that does not come from the console's own page, or is not allowed."""
         self.check_origin(headers)
         self.check_read(headers, cookies)
         if not self.may_write:
-            raise RefusedError(403, "This console shows and changes nothing: start it with `semel console --write`")
+            raise RequestRefusedError(
+                403, "This console shows and changes nothing: start it with `semel console --write`"
+            )
         if not hmac.compare_digest(headers.get(WRITE_HEADER, "").encode(), self.write_token.encode()):
-            raise RefusedError(403, "The request has no valid write token: reload the page")
+            raise RequestRefusedError(403, "The request has no valid write token: reload the page")
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
-        """Raise RefusedError for a POST whose origin is not this console, or whose body is not JSON."""
+        """Raise RequestRefusedError for a POST whose origin is not this console, or whose body is not JSON."""
         scheme, _, origin = headers.get("origin", "").partition("://")
         if (
             scheme not in ("http", "https")
@@ -97,9 +99,9 @@ class Guard:
             or origin != headers.get("host", "")
             or headers.get("sec-fetch-site", "same-origin") != OWN_SITE[0]
         ):
-            raise RefusedError(403, "The request does not come from the console's own page")
+            raise RequestRefusedError(403, "The request does not come from the console's own page")
         if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise RefusedError(415, "The body must be JSON")
+            raise RequestRefusedError(415, "The body must be JSON")
 
 
 class PageHeaders:

@@ -17,9 +17,9 @@ from semel_console.facts.sinks import sinks
 from semel_console.facts.timeline import ends, timeline
 from semel_console.facts.topics import topic, topics
 from semel_console.facts.transactions import transaction, transactions
-from semel_console.query import Query
+from semel_console.query import QueryParameters
 
-Facts = Callable[[Admin, Query, int], Awaitable[dict[str, Any]]]
+Facts = Callable[[Admin, QueryParameters, int], Awaitable[dict[str, Any]]]
 """Gets the parameters of the request and the time in ms."""
 
 __all__ = ["FACTS", "MEDIA_TYPES", "NEEDS", "Export", "Facts"]

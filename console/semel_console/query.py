@@ -8,7 +8,7 @@ from semel import TopicPartition
 from starlette.datastructures import ImmutableMultiDict
 
 
-class Query:
+class QueryParameters:
     """The parameters after the `?`. Each method raises ValueError with a sentence for a wrong value."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -28,7 +28,7 @@ class Query:
             raise ValueError(f"the parameter {name!r} must be {' or '.join(choices)}, and is {value!r}")
         return value
 
-    def only(self, *names: str) -> Query:
+    def only(self, *names: str) -> QueryParameters:
         """The same. No other parameters may be given, and none twice: a misspelt one would be ignored."""
         for name in self._given:
             if name not in names:

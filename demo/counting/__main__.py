@@ -16,7 +16,7 @@ from rich.console import Console
 from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
 
 from demo.bars import Bars
-from demo.brokers import Brokers, KillTargets
+from demo.brokers import DemoBrokers, KillTargets
 from demo.client_settings import of_semel
 from demo.command import options, run_command
 from demo.counting.processes import Counter
@@ -25,14 +25,14 @@ from demo.counting.totals import Total, parse, truth
 from demo.deployment import deploy
 from demo.flights import PARTITIONS, SOURCE, flights
 from demo.page import ConsolePage
-from demo.report import Audit
+from demo.report import RowAudit
 
 COUNTERS = 2
 GROUP = "delays"
 TIMEOUT_S = 120
 
 
-async def send_all(brokers: Brokers, limit: int | None, kill_at: list[int], rng: random.Random, bars: Bars) -> int:
+async def send_all(brokers: DemoBrokers, limit: int | None, kill_at: list[int], rng: random.Random, bars: Bars) -> int:
     """Send every flight; a broker is killed at the rows in `kill_at`. Returns how many were sent and acknowledged."""
     acknowledged = 0
 
@@ -64,7 +64,7 @@ async def send_all(brokers: Brokers, limit: int | None, kill_at: list[int], rng:
     return sent
 
 
-async def kill_one(brokers: Brokers, rng: random.Random, bars: Bars, row: int) -> None:
+async def kill_one(brokers: DemoBrokers, rng: random.Random, bars: Bars, row: int) -> None:
     def announce(name: str) -> None:
         bars.say(
             f"[red]SIGKILL[/] of {'the ' * (name == 'broker')}{name}, after row {row:,} was passed to the producer"
@@ -88,14 +88,14 @@ async def wait_until_counted(counters: list[Counter], end_offsets: dict[int, int
         await asyncio.sleep(0.05)
 
 
-async def ends(brokers: Brokers) -> dict[int, int]:
+async def ends(brokers: DemoBrokers) -> dict[int, int]:
     async with Consumer(**of_semel(brokers.address)) as consumer:
         places = [TopicPartition(SOURCE, p) for p in range(PARTITIONS)]
         return {tp.partition: offset for tp, offset in (await consumer.end_offsets(places)).items()}
 
 
-async def read_back(brokers: Brokers, sent: int, bars: Bars) -> Audit:
-    audit = Audit(sent)
+async def read_back(brokers: DemoBrokers, sent: int, bars: Bars) -> RowAudit:
+    audit = RowAudit(sent)
     expected = sum((await ends(brokers)).values())
     async with Consumer(SOURCE, **of_semel(brokers.address), auto_offset_reset="earliest") as consumer:
         while audit.stored < expected:

@@ -6,10 +6,10 @@ from rich.console import Console
 from semel_protocol.tables import show_table
 
 from demo.counting.totals import Total
-from demo.report import Audit
+from demo.report import RowAudit
 
 
-def show(console: Console, audit: Audit, counted: dict[str, Total], right: dict[str, Total], kills: int) -> bool:
+def show(console: Console, audit: RowAudit, counted: dict[str, Total], right: dict[str, Total], kills: int) -> bool:
     """Print both tables; return True if every figure is exact."""
     counts = tuple(f"{n:,}" for n in (audit.sent, audit.stored, audit.duplicated, audit.lost))
     title = f"The log, after {kills} × SIGKILL of the broker"

@@ -22,13 +22,13 @@ from rich.console import Console
 from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
 
 from demo.bars import Bars
-from demo.brokers import Brokers, KillTargets
+from demo.brokers import DemoBrokers, KillTargets
 from demo.command import options, run_command
 from demo.deployment import deploy
 from demo.flights import SOURCE, row_of
 from demo.page import ConsolePage
 from demo.processes import end
-from demo.report import Audit
+from demo.report import RowAudit
 from demo.spark.arrivals import PARTITIONS, arrivals, clock_values, truth
 from demo.spark.driver import JAVA_OPTIONS, Driver
 from demo.spark.report import row_of_json, show_delays, show_topics, summed
@@ -50,7 +50,7 @@ TARGETS = ("driver", "worker", "broker")
 class Flow:
     """The producer process of the flights, and a reader that counts the results."""
 
-    def __init__(self, served: Brokers, directory: Path, bars: Bars) -> None:
+    def __init__(self, served: DemoBrokers, directory: Path, bars: Bars) -> None:
         self._served, self._directory, self._bars = served, directory, bars
         self._process: asyncio.subprocess.Process | None = None
         self.counts = {ENRICHED: 0, DELAYS: 0}
@@ -117,7 +117,7 @@ def kill_order(rng: random.Random, kills: int) -> Iterator[str]:
         yield drawn.pop()
 
 
-async def kill_all(rng: random.Random, kills: int, served: Brokers, driver: Driver, flow: Flow, bars: Bars) -> None:
+async def kill_all(rng: random.Random, kills: int, served: DemoBrokers, driver: Driver, flow: Flow, bars: Bars) -> None:
     """Kill the targets one after the other, each while the driver is working."""
     numbers = count(1)
 
@@ -154,7 +154,7 @@ async def until(what: str, total: int, progress: dict[str, int], name: str, driv
         await asyncio.sleep(0.1)
 
 
-async def set_clock(served: Brokers, values: list[bytes]) -> None:
+async def set_clock(served: DemoBrokers, values: list[bytes]) -> None:
     """Send the clock values: only new records advance a watermark."""
     async with Producer(bootstrap_servers=served.address) as producer:
         for partition, value in enumerate(values):
@@ -162,7 +162,7 @@ async def set_clock(served: Brokers, values: list[bytes]) -> None:
         await producer.flush()
 
 
-async def job(arguments: argparse.Namespace, served: Brokers, directory: Path, bars: Bars, windows: int) -> Driver:
+async def job(arguments: argparse.Namespace, served: DemoBrokers, directory: Path, bars: Bars, windows: int) -> Driver:
     """Run the driver and the kills until the last window is written and the driver has stopped with status 0."""
     flights = arrivals(arguments.rows)
     driver = Driver(served.address, directory, bars.say)
@@ -214,7 +214,7 @@ async def audited(data_dir: Path, console: Console) -> bool:
     return bool(report["is_sound"]) and not unended
 
 
-async def uncommitted(served: Brokers, topic: str) -> int:
+async def uncommitted(served: DemoBrokers, topic: str) -> int:
     return len(await read_back(served, topic, "read_uncommitted", None, PARTITIONS))
 
 
@@ -237,7 +237,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
                 await admin.create_topics([NewTopic(name, PARTITIONS, served.replicas) for name in topics])
             driver = await job(arguments, served, directory, bars, len(right))
             bars.say("reading everything back")
-            source, enriched = Audit(total), Audit(total)
+            source, enriched = RowAudit(total), RowAudit(total)
             for value in await read_back(served, SOURCE, "read_committed", None, PARTITIONS):
                 if not value.startswith(b"-"):
                     source.add(row_of(value))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.console import Console
 from semel_protocol.tables import show_table
 
-from demo.report import Audit
+from demo.report import RowAudit
 from demo.spark.arrivals import Late
 
 AIRPORTS_SHOWN = 12
@@ -49,7 +49,7 @@ def by_airport(windows: Windows) -> dict[str, Late]:
     return found
 
 
-def show_topics(console: Console, rows: list[tuple[str, Audit]], leftovers: Mapping[str, int]) -> None:
+def show_topics(console: Console, rows: list[tuple[str, RowAudit]], leftovers: Mapping[str, int]) -> None:
     found = []
     for name, audit in rows:
         counts = (f"{n:,}" for n in (audit.sent, audit.stored, audit.duplicated, audit.lost))

@@ -63,7 +63,7 @@ class OptionError(ValueError):
     """A missing, unknown or invalid option; the message says which value to write."""
 
 
-class Options:
+class UserOptions:
     """The options of the user, looked up without regard to case. `known`: the names that the source or the sink has."""
 
     def __init__(self, given: Mapping[str, str], known: Collection[str], what: str) -> None:
@@ -109,7 +109,7 @@ class Options:
         return {name.removeprefix(PREFIX): value for name, value in self._given.items() if name.startswith(PREFIX)}
 
 
-class ClientSettings(msgspec.Struct, frozen=True):
+class SparkClientSettings(msgspec.Struct, frozen=True):
     """Client settings that can be sent from the driver to the workers; `keywords` converts them there."""
 
     values: dict[str, Any]
@@ -134,8 +134,8 @@ class ClientSettings(msgspec.Struct, frozen=True):
 
 
 def client_settings(
-    options: Options, config: type[ClientConfig], *, refused: Mapping[str, str], defaults: Mapping[str, Any]
-) -> ClientSettings:
+    options: UserOptions, config: type[ClientConfig], *, refused: Mapping[str, str], defaults: Mapping[str, Any]
+) -> SparkClientSettings:
     """Convert the `kafka.*` options to settings of `config`. `refused`: name -> the reason why it must not be set.
 
     Raises OptionError for a refused or unknown setting, a value of the wrong type, and missing bootstrap servers.
@@ -163,7 +163,7 @@ def client_settings(
         elif name not in POINTLESS:
             known = [*(each.replace("_", ".") for each in fields if each not in NO_TEXT), *TLS, JAAS, *KAFKA_NAMES]
             raise OptionError(f"no client setting {PREFIX}{name}{_instead(name, known, PREFIX)}")
-    made = ClientSettings(values, tls)
+    made = SparkClientSettings(values, tls)
     if tls and values.get("security_protocol") not in WITH_TLS:
         raise OptionError(
             f"{PREFIX}{min(tls)} is given but not {PREFIX}security.protocol=SSL or SASL_SSL: set it, or leave both out"

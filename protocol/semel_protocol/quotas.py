@@ -35,26 +35,26 @@ EXACT, DEFAULT_MATCH, ANY_MATCH = 0, 1, 2
 """Match types of DescribeClientQuotas."""
 
 
-class Special(Enum):
+class SpecialEntity(Enum):
     """A part that is no name. `ANY`: in filters only."""
 
     DEFAULT = "<default>"
     ANY = "<any>"
 
 
-DEFAULT: Final = Special.DEFAULT
+DEFAULT: Final = SpecialEntity.DEFAULT
 """The quota of all users, client ids or addresses without one of their own."""
-ANY: Final = Special.ANY
+ANY: Final = SpecialEntity.ANY
 """In a filter: every name, and the default."""
 
-Part = str | Literal[Special.DEFAULT] | None
+Part = str | Literal[SpecialEntity.DEFAULT] | None
 """None: the entity has no such part."""
 
 
 class QuotaEntity(msgspec.Struct, frozen=True):
     """A user, a client id, both together, or an address. `user`: without `User:`."""
 
-    DEFAULT: ClassVar = Special.DEFAULT
+    DEFAULT: ClassVar = SpecialEntity.DEFAULT
 
     user: Part = None
     client_id: Part = None
@@ -75,7 +75,7 @@ class QuotaEntity(msgspec.Struct, frozen=True):
         return cls(**fields)
 
     def __str__(self) -> str:
-        words = [f"{kind} {Special.DEFAULT.value if name is None else name}" for kind, name in self.parts.items()]
+        words = [f"{kind} {SpecialEntity.DEFAULT.value if name is None else name}" for kind, name in self.parts.items()]
         return ", ".join(words)
 
     @property
@@ -93,16 +93,16 @@ class QuotaFilter(msgspec.Struct, frozen=True):
     `strict`: only entities that have no other parts than those with a condition.
     """
 
-    DEFAULT: ClassVar = Special.DEFAULT
-    ANY: ClassVar = Special.ANY
+    DEFAULT: ClassVar = SpecialEntity.DEFAULT
+    ANY: ClassVar = SpecialEntity.ANY
 
-    user: str | Special | None = None
-    client_id: str | Special | None = None
-    ip: str | Special | None = None
+    user: str | SpecialEntity | None = None
+    client_id: str | SpecialEntity | None = None
+    ip: str | SpecialEntity | None = None
     strict: bool = False
 
     @property
-    def parts(self) -> dict[str, str | Special]:
+    def parts(self) -> dict[str, str | SpecialEntity]:
         """The conditions by type."""
         given = {USER: self.user, CLIENT_ID: self.client_id, IP: self.ip}
         return {kind: part for kind, part in given.items() if part is not None}

@@ -13,7 +13,7 @@ from semel_protocol.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Bytes,
 from semel_protocol.compression import InflatesTooLarge, inflating
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.record_columns import RECORD_BYTES_MIN, read_headers, read_long
-from semel_protocol.record_runs import FIRST_BYTES_LONG, FIRST_BYTES_SHORT, HIGH, LOW, Shape, shape_of
+from semel_protocol.record_runs import FIRST_BYTES_LONG, FIRST_BYTES_SHORT, HIGH, LOW, RecordLayout, shape_of
 
 RUN_ROWS_MIN = 32
 """Shorter runs are read one by one, which is as fast."""
@@ -247,7 +247,7 @@ def _run_end(
     return row + count, end
 
 
-def _alike(data: bytes | bytearray, at: int, row: int, count: int, shape: Shape) -> int:
+def _alike(data: bytes | bytearray, at: int, row: int, count: int, shape: RecordLayout) -> int:
     """The number of records, all in one block, with the layout of the first one and consecutive offset deltas."""
     size = shape.size
     steady = [

@@ -33,7 +33,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     end: int
 
 
-class Shape(msgspec.Struct, frozen=True, gc=False):
+class RecordLayout(msgspec.Struct, frozen=True, gc=False):
     """The layout of each record of a run: positions in bytes from its start."""
 
     timestamp_at: int
@@ -77,7 +77,7 @@ def take_run(data: bytes, at: int, row: int, row_end: int) -> Run | None:
     return Run(_timestamp_deltas(data, at, end, shape), keys, values, end)
 
 
-def shape_of(data: bytes | bytearray, at: int, row: int) -> Shape | None:
+def shape_of(data: bytes | bytearray, at: int, row: int) -> RecordLayout | None:
     """The layout of the record at `at`; None for an unsupported layout."""
     length, timestamp_at = _short(data, at)
     timestamp_at += 1
@@ -99,7 +99,9 @@ def shape_of(data: bytes | bytearray, at: int, row: int) -> Shape | None:
     size = value_at + (value_length >> 1) + 1
     if value_length & 1 or length != (size - timestamp_at + 1) * 2 or data[at + size - 1]:
         return None
-    return Shape(timestamp_at, offset_at, key_length_at, key_bytes, value_length_at, value_at, value_length >> 1, size)
+    return RecordLayout(
+        timestamp_at, offset_at, key_length_at, key_bytes, value_length_at, value_at, value_length >> 1, size
+    )
 
 
 def _short(data: bytes | bytearray, at: int) -> tuple[int, int]:
@@ -114,7 +116,7 @@ def _short(data: bytes | bytearray, at: int) -> tuple[int, int]:
     return (u, 3) if u < 0x200000 else (-1, 3)
 
 
-def _alike(data: bytes, at: int, row: int, count: int, shape: Shape) -> int:
+def _alike(data: bytes, at: int, row: int, count: int, shape: RecordLayout) -> int:
     """The number of consecutive records with the layout of the first one."""
     size = shape.size
     steady = [
@@ -137,7 +139,7 @@ def _alike(data: bytes, at: int, row: int, count: int, shape: Shape) -> int:
     return count if offsets == first_bytes[block_row : block_row + count] else 0
 
 
-def _timestamp_deltas(data: bytes, at: int, end: int, shape: Shape) -> list[int]:
+def _timestamp_deltas(data: bytes, at: int, end: int, shape: RecordLayout) -> list[int]:
     first = data[at + shape.timestamp_at : end : shape.size]
     if shape.offset_at - shape.timestamp_at == 1:
         if first.count(first[:1]) == len(first):

@@ -60,7 +60,7 @@ def build_single(key: bytes, value: bytes | None, timestamp_ms: int) -> bytes:
     return _FRONT.pack(0, batch_length, NO_LEADER_EPOCH, MAGIC, crc32c(checked)) + checked
 
 
-class Rows(msgspec.Struct, frozen=True, gc=False):
+class KeysAndValues(msgspec.Struct, frozen=True, gc=False):
     """Keys and values of the records of many batches, in order. `next_offset`: the offset after the last batch, -1
     without batches."""
 
@@ -82,7 +82,7 @@ class _Shape(msgspec.Struct, frozen=True, gc=False):
     between: bytes
 
 
-def read_rows(data: bytes) -> Rows:
+def read_rows(data: bytes) -> KeysAndValues:
     """Decode the records of all complete batches of `data`, without control batches and a partial batch at the end.
 
     Raises CorruptBatch for bytes that are not batches, or that contradict themselves; UNSUPPORTED_COMPRESSION_TYPE for
@@ -115,7 +115,7 @@ def read_rows(data: bytes) -> Rows:
             keys += columns.keys
             values += columns.values
         last, at = at, end
-    return Rows(keys, values, read_header(data, last).next_offset if last >= 0 else -1)
+    return KeysAndValues(keys, values, read_header(data, last).next_offset if last >= 0 else -1)
 
 
 def _shape(batch: bytes, header: BatchHeader) -> _Shape | None:

@@ -15,7 +15,7 @@ from functools import partial
 from semel_storage import checkpoints
 from semel_storage.checkpoint_files import CheckpointFiles
 from semel_storage.checkpoints import TopicPartition
-from semel_storage.disk.disk import Disk, Event, MissingFile, ignore_event
+from semel_storage.disk.disk import Disk, EventCallback, MissingFile, ignore_event
 from semel_storage.identity import Identity, WrongDirectory, check_folder, identify
 from semel_storage.log.log import CHECKPOINT_BYTES, Log
 from semel_storage.segments.log_config import LogConfig
@@ -85,7 +85,9 @@ class _LogCheckpoint:
 class LogDirectory:
     """One data directory. Open it with `LogDirectory.open`. `logs` has the open logs."""
 
-    def __init__(self, disk: Disk, root: str, unlock: Callable[[], None], event: Event, problem: Event) -> None:
+    def __init__(
+        self, disk: Disk, root: str, unlock: Callable[[], None], event: EventCallback, problem: EventCallback
+    ) -> None:
         self.disk = disk
         self.root = root
         self.logs: dict[TopicPartition, Log] = {}
@@ -109,8 +111,8 @@ class LogDirectory:
         node_id: int,
         cluster_id: str,
         directory_id: str,
-        event: Event = ignore_event,
-        problem: Event = ignore_event,
+        event: EventCallback = ignore_event,
+        problem: EventCallback = ignore_event,
     ) -> "LogDirectory":
         """Lock the directory, and create it if it is missing.
 

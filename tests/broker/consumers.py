@@ -23,7 +23,7 @@ from semel_protocol.messages.k68_consumer_group_heartbeat import (
 Owned = frozenset[tuple[bytes, int]]
 
 
-class Consumer:
+class HeartbeatingMember:
     """One member. `owned`: the partitions that it has, as the last answers say."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Consumer:
         return (await self.wire.call(OffsetFetchRequest(groups=[row]), 9)).groups[0]
 
 
-async def settle(*members: Consumer, rounds: int = 4) -> None:
+async def settle(*members: HeartbeatingMember, rounds: int = 4) -> None:
     """Heartbeats of all members, until each has its target assignment."""
     for _ in range(rounds):
         for member in members:

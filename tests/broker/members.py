@@ -28,7 +28,7 @@ def subscription(*topics: str) -> bytes:
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
 
-class GroupMember:
+class WireMember:
     """One connection and the identity that it has in its group."""
 
     def __init__(self, wire: Wire, group: str = "g", *, instance: str | None = None, topics: tuple[str, ...] = ("t",)):

@@ -12,7 +12,7 @@ from semel_broker import etcd_users
 from semel_broker.etcd_users import START_S, EtcdUsers
 
 
-class Answer(BaseHTTPRequestHandler):
+class LoginHandler(BaseHTTPRequestHandler):
     """Lets each user log in."""
 
     def do_POST(self) -> None:
@@ -27,7 +27,7 @@ class Answer(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[HTTPServer]:
     """A server whose port refuses connections until `server_activate`."""
-    found = HTTPServer(("127.0.0.1", 0), Answer, bind_and_activate=False)
+    found = HTTPServer(("127.0.0.1", 0), LoginHandler, bind_and_activate=False)
     found.server_bind()
     yield found
     found.server_close()

@@ -8,7 +8,7 @@ import pytest
 from semel_broker.frozen_heap import FULL, SLOW_S, WHOLE_EVERY_S, FrozenHeap
 
 
-class Calls:
+class CollectorCalls:
     """Notes the calls of the collector."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Calls:
         self.made.append("unfreeze")
 
 
-class Clock:
+class HeapClock:
     """A clock that the test sets."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Collections:
     """Collections of a given duration, as `gc.callbacks` report them."""
 
     def __init__(self) -> None:
-        self.calls, self.clock = Calls(), Clock()
+        self.calls, self.clock = CollectorCalls(), HeapClock()
         self.heap = FrozenHeap(self.calls, self.clock)
         self.heap.start()
         gc.callbacks.remove(self.heap.note)  # collections of the test process do not count
@@ -71,16 +71,16 @@ def test_each_hour_one_collection_sees_all_objects_and_freezes_again(collections
     assert collections.run(SLOW_S / 2) == []
 
 
-class Node:
+class CycleNode:
     """A part of a cycle."""
 
-    other: "Node"
+    other: "CycleNode"
 
 
 def test_a_cycle_that_was_frozen_is_collected_within_the_hour() -> None:
-    clock = Clock()
+    clock = HeapClock()
     heap = FrozenHeap(clock=clock)
-    first, second = Node(), Node()
+    first, second = CycleNode(), CycleNode()
     first.other, second.other = second, first
     alive = weakref.ref(first)
     gc.collect()

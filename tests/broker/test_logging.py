@@ -66,7 +66,7 @@ def test_a_file_name_that_is_not_utf8_and_a_stream_that_is_not_either_are_writte
         assert "data_dir=caf\\udce9" in line
 
 
-class Pipe:
+class BlockedStdout:
     """A pipe as standard output. It is filled, so that the first line of the log waits until `lines` reads."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ def test_lines_that_find_no_room_are_told_in_their_place_and_errors_and_the_audi
     form: LogFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_logging, "LOG_ROOM", Room(lines_max=10, bytes_max=1 << 20))
-    pipe = Pipe()
+    pipe = BlockedStdout()
     output = opened(pipe.stream)
     output.audit_lost = lost_line
     log = make_logger("info", form, output)
@@ -129,7 +129,7 @@ def test_lines_that_find_no_room_are_told_in_their_place_and_errors_and_the_audi
 
 
 def test_lost_audit_lines_on_standard_output_are_told_as_in_a_file() -> None:
-    pipe = Pipe()
+    pipe = BlockedStdout()
     output = LogOutput(pipe.stream, audit_room=Room(1, 1 << 20))
     output.audit_lost = lost_line
     for _ in range(3):
@@ -156,7 +156,7 @@ def test_a_closed_pipe_costs_lines_alone_and_the_writer_rests() -> None:
 
 
 def test_a_pipe_that_is_not_read_bounds_the_end() -> None:
-    pipe = Pipe()
+    pipe = BlockedStdout()
     output = opened(pipe.stream)
     make_logger("info", "json", output).info("last")
     assert not output.close(0.05)
@@ -166,7 +166,7 @@ def test_a_pipe_that_is_not_read_bounds_the_end() -> None:
 
 
 def test_a_pipe_that_another_process_has_set_to_non_blocking_gets_every_line() -> None:
-    pipe = Pipe()
+    pipe = BlockedStdout()
     os.set_blocking(pipe.stream.fileno(), False)
     output = opened(pipe.stream)
     log = make_logger("info", "json", output)

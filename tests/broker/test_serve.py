@@ -28,7 +28,7 @@ pytestmark = pytest.mark.real_time
 COMMAND = (sys.executable, "-m", "semel_broker", "--log-format", "json")
 
 
-class Process:
+class ServeProcess:
     """One broker process and the lines it printed."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -53,7 +53,7 @@ class Process:
         self.wires.append(await Wire.connect(self.port))
         return self.wires[-1]
 
-    async def ready(self) -> "Process":
+    async def ready(self) -> "ServeProcess":
         self.port = int((await self.line("ready"))["port"])
         return self
 
@@ -67,14 +67,14 @@ class Process:
             return await self.process.wait()
 
 
-Spawn = Callable[..., Awaitable[Process]]
+Spawn = Callable[..., Awaitable[ServeProcess]]
 
 
 @pytest.fixture
 async def spawn(tmp_path: Path) -> AsyncIterator[Spawn]:
-    spawned: list[Process] = []
+    spawned: list[ServeProcess] = []
 
-    async def start(*arguments: str, data: str = "data") -> Process:
+    async def start(*arguments: str, data: str = "data") -> ServeProcess:
         process = await asyncio.create_subprocess_exec(
             *COMMAND,
             *("--data-dir", str(tmp_path / data), *(arguments or ("--port", "0"))),
@@ -82,7 +82,7 @@ async def spawn(tmp_path: Path) -> AsyncIterator[Spawn]:
             stderr=asyncio.subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if not name.startswith("SEMEL_")},
         )
-        spawned.append(Process(process))
+        spawned.append(ServeProcess(process))
         return spawned[-1]
 
     yield start
@@ -92,7 +92,7 @@ async def spawn(tmp_path: Path) -> AsyncIterator[Spawn]:
             await one.process.wait()
 
 
-async def refused(process: Process) -> str:
+async def refused(process: ServeProcess) -> str:
     """The one message on stderr of a process that ended with status 1."""
     async with asyncio.timeout(20):
         _, errors = await process.process.communicate()
@@ -415,7 +415,7 @@ async def test_under_nohup_a_hangup_changes_nothing(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *("nohup", *COMMAND, "--data-dir", str(tmp_path / "data"), "--port", "0"), stdout=asyncio.subprocess.PIPE
     )
-    broker = await Process(process).ready()
+    broker = await ServeProcess(process).ready()
     process.send_signal(signal.SIGHUP)
     await (await broker.wire()).create_topic("t")
     assert await broker.end(signal.SIGTERM) == 0

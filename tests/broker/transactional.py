@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.members import GroupMember
+from broker.members import WireMember
 from broker.wire import Wire, batch, produce_request
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceResponsePartition
@@ -94,7 +94,7 @@ class TransactionalProducer:
         return row
 
     async def commit_offsets(
-        self, offsets: dict[int, int], *, member: GroupMember | None = None, version: int | None = None, **fields: Any
+        self, offsets: dict[int, int], *, member: WireMember | None = None, version: int | None = None, **fields: Any
     ) -> list[int]:
         """TxnOffsetCommit, the group enrolled before if version 1 asks for that; the code of each partition."""
         if self.version == 1 and version is None:
@@ -104,7 +104,7 @@ class TransactionalProducer:
         return [row.error_code for row in response.topics[0].partitions]
 
     def commit_request(
-        self, offsets: dict[int, int], *, member: GroupMember | None = None, **fields: Any
+        self, offsets: dict[int, int], *, member: WireMember | None = None, **fields: Any
     ) -> TxnOffsetCommitRequest:
         rows = [
             TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")

@@ -23,7 +23,7 @@ from semel_protocol.messages import k60_describe_cluster as describe_cluster
 NOBODY = -1
 
 
-class Place(msgspec.Struct):
+class FakePartition(msgspec.Struct):
     """One partition: the first of the replicas is its preferred leader."""
 
     replicas: list[int]
@@ -41,7 +41,7 @@ class FakeCluster:
 
     def __init__(self, topics: Mapping[str, Sequence[Sequence[int]]], racks: Mapping[int, str] | None = None) -> None:
         self.places = {
-            TopicPartition(name, index): Place(list(ids), ids[0], list(ids))
+            TopicPartition(name, index): FakePartition(list(ids), ids[0], list(ids))
             for name, replicas in topics.items()
             for index, ids in enumerate(replicas)
         }
@@ -50,7 +50,7 @@ class FakeCluster:
         self.stalled = False
         self.coordinators: dict[str, int] = {}
         self.settings: dict[str, str] = {}
-        self.stale: dict[TopicPartition, Place | None] = {}
+        self.stale: dict[TopicPartition, FakePartition | None] = {}
         """What metadata still says, once, of partitions that have changed: brokers hear of it later."""
         versions = {key: (0, api.high) for key, api in APIS.items() if key not in (0, 9, 10)}
         versions[10] = (0, 2)
@@ -138,7 +138,7 @@ class _Node(FakeBroker):
         )
 
     def _partitions(
-        self, name: str, places: Mapping[TopicPartition, Place]
+        self, name: str, places: Mapping[TopicPartition, FakePartition]
     ) -> list[metadata.MetadataResponsePartition]:
         return [
             metadata.MetadataResponsePartition(
@@ -168,7 +168,7 @@ class _Node(FakeBroker):
             given = [row.broker_ids for row in topic.assignments] or [[self.node_id]] * max(topic.num_partitions, 1)
             for index, ids in enumerate(given):
                 at = TopicPartition(topic.name, index)
-                self.cluster.places[at] = Place(list(ids), ids[0], list(ids))
+                self.cluster.places[at] = FakePartition(list(ids), ids[0], list(ids))
                 self.cluster.stale[at] = None
             rows.append(create.CreateTopicsResponseTopic(name=topic.name))
         return create.CreateTopicsResponse(topics=rows)

@@ -55,7 +55,7 @@ LATE_BY = 3
 EMPTY, ONGOING, COMMITTED, ABORTED = "Empty", "Ongoing", "CompleteCommit", "CompleteAbort"
 
 
-class Written(msgspec.Struct):
+class FakeBatch(msgspec.Struct):
     """The records of one batch, and what became of its transaction."""
 
     producer_id: int
@@ -63,7 +63,7 @@ class Written(msgspec.Struct):
     outcome: str = ONGOING
 
 
-class Txn(msgspec.Struct):
+class FakeTransaction(msgspec.Struct):
     producer_id: int
     epoch: int
     last_epoch: int = -1
@@ -87,9 +87,9 @@ class FakeCoordinator(FakeBroker):
         versions = {key: api.advertised for key, api in APIS.items() if api.advertised}
         super().__init__(topics, versions | {key: (0, high) for key, high in VERSIONS[version].items()})
         self.version = version
-        self.ids: dict[str, Txn] = {}
+        self.ids: dict[str, FakeTransaction] = {}
         self.committed_offsets: dict[tuple[str, str, int], int] = {}
-        self.written: dict[tuple[str, int], list[Written]] = defaultdict(list)
+        self.written: dict[tuple[str, int], list[FakeBatch]] = defaultdict(list)
         self.trouble: dict[int, deque[Any]] = defaultdict(deque)
         self.delayed: list[tuple[int, Callable[[], Any]]] = []
         for key, handler, refusal in (
@@ -168,7 +168,7 @@ class FakeCoordinator(FakeBroker):
         txn = self.ids.get(name)
         if txn is None:
             self.next_producer_id += 1
-            txn = self.ids[name] = Txn(self.next_producer_id, 0)
+            txn = self.ids[name] = FakeTransaction(self.next_producer_id, 0)
             return InitProducerIdResponse(producer_id=txn.producer_id, producer_epoch=0)
         if request.producer_id >= 0:
             if request.producer_id != txn.producer_id or request.producer_epoch not in (txn.epoch, txn.last_epoch):
@@ -255,7 +255,7 @@ class FakeCoordinator(FakeBroker):
             txn.epoch += 1
         txn.state = ABORTED
 
-    def ended(self, txn: Txn) -> EndTxnResponse:
+    def ended(self, txn: FakeTransaction) -> EndTxnResponse:
         if self.version < 2:
             return EndTxnResponse()
         return EndTxnResponse(producer_id=txn.producer_id, producer_epoch=txn.epoch)
@@ -283,7 +283,7 @@ class FakeCoordinator(FakeBroker):
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return 0 if txn.epoch == epoch else fenced
 
-    def finish(self, txn: Txn, *, commit: bool) -> None:
+    def finish(self, txn: FakeTransaction, *, commit: bool) -> None:
         """The markers."""
         for batches in self.written.values():
             for written in batches:
@@ -319,7 +319,7 @@ class FakeCoordinator(FakeBroker):
             code, offset = log.append(records)
             if len(log.values) > before:
                 values = [record.value for record in decode_batch(records)]
-                self.written[topic, partition].append(Written(header.producer_id, values))
+                self.written[topic, partition].append(FakeBatch(header.producer_id, values))
             return code, offset
 
         return self._answer(request, store)

@@ -30,7 +30,7 @@ BEGIN, DECIDE, DESCRIBE_GROUPS, FORGET = 20001, 20002, 20003, 20004
 OPEN, STEP_COMMITTED, STEP_ABORTED = "Open", "Committed", "Aborted"
 
 
-class Group(msgspec.Struct):
+class FakeGroup(msgspec.Struct):
     epoch: int = 0
     state: str = OPEN
     owner: str = ""
@@ -43,7 +43,7 @@ class FakeGroups(FakeCoordinator):
 
     def __init__(self, version: int = 2, *, knows_groups: bool = True) -> None:
         super().__init__(version)
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, FakeGroup] = {}
         self.step_of: dict[str, int] = {}
         for key, handler, refusal in (
             (INIT, self.init, lambda code: InitProducerIdResponse(error_code=code)),
@@ -59,7 +59,7 @@ class FakeGroups(FakeCoordinator):
                 self.versions[key] = (0, 0)
 
     def begin(self, request: BeginTransactionGroupRequest) -> BeginTransactionGroupResponse:
-        group = self.groups.setdefault(request.group, Group())
+        group = self.groups.setdefault(request.group, FakeGroup())
         group.epoch, group.state, group.owner = group.epoch + 1, OPEN, request.owner
         self.abort_open(request.group, f"step {group.epoch} was begun by {request.owner}")
         return BeginTransactionGroupResponse(

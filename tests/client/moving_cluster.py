@@ -78,7 +78,7 @@ REPLACED = "stored, and answered as by one that leads no more"
 LONG_POLL_S = 0.02
 
 
-class Truth(SequencedLog):
+class MovingPartition(SequencedLog):
     """One partition: who leads it in which epoch, and the batches that readers get."""
 
     def __init__(self, leader: int) -> None:
@@ -315,7 +315,7 @@ class MovingCluster:
 
     def __init__(self, count: int = 3, topics: dict[str, int] | None = None) -> None:
         self.topics = {"t": 1} if topics is None else topics
-        self.truths: dict[Place, Truth] = {}
+        self.truths: dict[Place, MovingPartition] = {}
         self.brokers = [ClusterBroker(self, node_id) for node_id in range(count)]
         self.controller = self.coordinator = 0
         self.committed: dict[Place, int] = {}
@@ -334,10 +334,10 @@ class MovingCluster:
     def bootstrap(self) -> str:
         return ",".join(broker.address for broker in self.brokers)
 
-    def truth(self, topic: str = "t", partition: int = 0) -> Truth:
+    def truth(self, topic: str = "t", partition: int = 0) -> MovingPartition:
         found = self.truths.get((topic, partition))
         if found is None:
-            found = self.truths[topic, partition] = Truth(partition % len(self.brokers))
+            found = self.truths[topic, partition] = MovingPartition(partition % len(self.brokers))
         return found
 
     def move(self, to: int, topic: str = "t", partition: int = 0) -> None:

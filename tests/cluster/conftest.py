@@ -12,10 +12,10 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tools.cluster import compose, namespaces  # noqa: E402
-from tools.cluster.cluster import Cluster  # noqa: E402
+from tools.cluster.cluster import RunningProject  # noqa: E402
 from tools.cluster.loopback import Loopback  # noqa: E402
 from tools.cluster.namespaces import Namespaces  # noqa: E402
-from tools.cluster.places import Place  # noqa: E402
+from tools.cluster.places import ServiceNetwork  # noqa: E402
 
 NO_NAMESPACES = "partitions and namespaces not tested: this user cannot make network namespaces (root with ip can)"
 
@@ -40,7 +40,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=float(sys
 """
 """Exit status 0 if the echo at an address answers within a time."""
 
-Open = Callable[[str, str], Cluster]
+Open = Callable[[str, str], RunningProject]
 
 
 @pytest.fixture
@@ -60,12 +60,12 @@ def can_have_namespaces() -> bool:
 def opened(scripts: Path, can_have_namespaces: bool) -> Open:
     """Make a cluster, not yet open, of the text of a compose file and a kind of place."""
 
-    def make(text: str, kind: str = "loopback") -> Cluster:
+    def make(text: str, kind: str = "loopback") -> RunningProject:
         if kind == "namespaces" and not can_have_namespaces:
             pytest.skip(NO_NAMESPACES)
         project = compose.parse(text, {}, str(scripts))
         state = scripts / "state"
-        place: Place = Namespaces(project, state) if kind == "namespaces" else Loopback(project)
-        return Cluster(project, state, place)
+        place: ServiceNetwork = Namespaces(project, state) if kind == "namespaces" else Loopback(project)
+        return RunningProject(project, state, place)
 
     return make

@@ -13,13 +13,13 @@ import psutil
 import pytest
 from support.etcd import free_ports
 
-from tools.cluster.cluster import Cluster
+from tools.cluster.cluster import RunningProject
 from tools.cluster.places import HOST, NotAvailableError
-from tools.cluster.service import Health, ServiceError, State
+from tools.cluster.service import ServiceError, ServiceHealth, ServiceState
 from tools.cluster.state import RunningError
 
 PLACES = ("loopback", "namespaces")
-Open = Callable[..., Cluster]
+Open = Callable[..., RunningProject]
 
 CHECK = "{test: [CMD, python3, /srv/ask.py, %s, '7000', '1'], interval: 20ms, start_interval: 20ms, start_period: 20s}"
 
@@ -43,7 +43,7 @@ volumes:
 """Two echoes on the same port, one after the other."""
 
 
-def asks(cluster: Cluster, asker: str, whom: str, within_s: float = 5) -> bool:
+def asks(cluster: RunningProject, asker: str, whom: str, within_s: float = 5) -> bool:
     """Whether a service gets an answer from another one. The words go through the same door as a service's command."""
     words = ["python3", str(cluster.state.path.parent / "ask.py"), whom, "7000", str(within_s)]
     command = cluster.place.command(asker, [cluster.place.text(asker, word) for word in words])
@@ -57,7 +57,7 @@ async def test_services_start_in_order_reach_each_other_by_name_and_leave_nothin
     cluster._say = said.append
     async with cluster:
         assert [line.split()[0] for line in said if "started" in line] == ["store", "app"]
-        assert [each.health for each in cluster.services.values()] == [Health.HEALTHY, Health.HEALTHY]
+        assert [each.health for each in cluster.services.values()] == [ServiceHealth.HEALTHY, ServiceHealth.HEALTHY]
         assert asks(cluster, "app", "store")
         assert asks(cluster, "store", "app")
         with socket.create_connection((cluster.address("store"), 7000), timeout=5):
@@ -250,7 +250,7 @@ async def test_a_service_that_cannot_start_is_named_with_its_error(
     with pytest.raises(ServiceError, match=f"(?s){words}"):
         async with cluster:
             pytest.fail("it must not come up")
-    assert "app" not in cluster.services or cluster.services["app"].state is State.CREATED
+    assert "app" not in cluster.services or cluster.services["app"].state is ServiceState.CREATED
     assert not cluster.state.is_taken()
 
 
@@ -266,7 +266,7 @@ services:
 
 async def test_a_service_waits_until_another_has_completed(opened: Open) -> None:
     async with opened(ONE_SHOT % 0) as cluster:
-        assert (cluster.services["prepare"].exit_status, cluster.services["app"].state) == (0, State.RUNNING)
+        assert (cluster.services["prepare"].exit_status, cluster.services["app"].state) == (0, ServiceState.RUNNING)
     with pytest.raises(ServiceError, match=r"app waits for prepare, which has ended \(4\)"):
         async with opened(ONE_SHOT % 4):
             pass

@@ -47,7 +47,7 @@ services:
 """
 
 
-class Commands:
+class ProjectCommands:
     """The command line on one project; `done` runs a command and gives what it printed."""
 
     def __init__(self, folder: Path) -> None:
@@ -99,14 +99,14 @@ class Commands:
 
 
 @pytest.fixture
-def commands(scripts: Path) -> Iterator[Commands]:
-    made = Commands(scripts)
+def commands(scripts: Path) -> Iterator[ProjectCommands]:
+    made = ProjectCommands(scripts)
     yield made
     made.run("down")
 
 
 @pytest.mark.parametrize("on", ["loopback", "namespaces", "user-namespaces"])
-def test_up_ps_kill_run_and_down_work_from_the_command_line(on: str, commands: Commands) -> None:
+def test_up_ps_kill_run_and_down_work_from_the_command_line(on: str, commands: ProjectCommands) -> None:
     if on == "namespaces" and not namespaces.works():
         pytest.skip("network namespaces cannot be made by this user")
     if on == "user-namespaces" and not user_namespaces.works():
@@ -148,7 +148,7 @@ def test_up_ps_kill_run_and_down_work_from_the_command_line(on: str, commands: C
     assert "listens" in commands.done("logs", "store"), "logs stay"
 
 
-def test_ctrl_c_stops_everything_in_reverse_order(commands: Commands) -> None:
+def test_ctrl_c_stops_everything_in_reverse_order(commands: ProjectCommands) -> None:
     with subprocess.Popen(
         [*commands.line, "up"], cwd=ROOT, env=commands.environment, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -162,7 +162,7 @@ def test_ctrl_c_stops_everything_in_reverse_order(commands: Commands) -> None:
     assert [line.split()[0] for line in said.splitlines() if "ended" in line] == ["app", "store"]
 
 
-def test_ctrl_c_of_a_run_stops_its_service_and_nothing_else(commands: Commands) -> None:
+def test_ctrl_c_of_a_run_stops_its_service_and_nothing_else(commands: ProjectCommands) -> None:
     commands.done("up", "-d", "--on", "loopback")
     sleeps = "import time; print('sleeps', flush=True); time.sleep(60)"
     with subprocess.Popen(
@@ -183,7 +183,7 @@ def test_ctrl_c_of_a_run_stops_its_service_and_nothing_else(commands: Commands) 
     assert commands.row("store")[1] == "running"
 
 
-def test_a_runner_that_is_killed_takes_its_services_with_it_and_can_be_run_again(commands: Commands) -> None:
+def test_a_runner_that_is_killed_takes_its_services_with_it_and_can_be_run_again(commands: ProjectCommands) -> None:
     commands.done("up", "-d", "--on", "loopback")
     processes = [psutil.Process(int(commands.row(name)[-2])) for name in ("store", "app")]
     os.kill(int(StateFolder(commands.state).owner()), signal.SIGKILL)
@@ -196,7 +196,7 @@ def test_a_runner_that_is_killed_takes_its_services_with_it_and_can_be_run_again
     assert commands.row("store")[2] == "healthy"
 
 
-def test_up_names_the_reason_of_its_failure(commands: Commands) -> None:
+def test_up_names_the_reason_of_its_failure(commands: ProjectCommands) -> None:
     file = commands.state.parents[1] / "docker-compose.yml"
     port = commands.environment["PORT"]
     with socket.create_server(("127.0.0.1", int(port))):
@@ -212,5 +212,5 @@ def test_up_names_the_reason_of_its_failure(commands: Commands) -> None:
     assert "nothing runs with the state folder" in commands.refused("ps")
 
 
-def test_config_prints_what_would_run(commands: Commands) -> None:
+def test_config_prints_what_would_run(commands: ProjectCommands) -> None:
     assert "app: python3 -u /srv/echo.py app 7000" in commands.done("config")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tools.cluster.screen import Screen, Tail
+from tools.cluster.screen import LogScreen, Tail
 
 pytestmark = pytest.mark.real_time
 
@@ -21,7 +21,7 @@ def test_messages_and_new_lines_of_logs_are_printed(tmp_path: Path) -> None:
     console = Console(file=printed, width=200)
     log = tmp_path / "broker-1.log"
     log.write_text("before\n")
-    screen = Screen(console)
+    screen = LogScreen(console)
     screen.follow(Tail([log], console, from_start=False))
     for number in range(3):
         screen.say(f"message {number}")
@@ -34,14 +34,14 @@ def test_messages_and_new_lines_of_logs_are_printed(tmp_path: Path) -> None:
 
 def test_nothing_to_say_needs_no_thread() -> None:
     before = threading.active_count()
-    assert Screen(Console(file=io.StringIO())).close(0)
+    assert LogScreen(Console(file=io.StringIO())).close(0)
     assert threading.active_count() == before
 
 
 def test_a_pipe_that_is_not_read_holds_neither_messages_nor_the_end() -> None:
     outside, inside = os.pipe()
     with os.fdopen(inside, "w") as file:
-        screen = Screen(Console(file=file, width=200))
+        screen = LogScreen(Console(file=file, width=200))
         for _ in range(1_000):
             screen.say("x" * 199)  # returns
         assert not screen.close(0.05)

@@ -23,7 +23,7 @@ from semel_protocol.scram import ScramMechanism
 from support import etcd
 
 from tools.cluster import choice, compose, secrets
-from tools.cluster.cluster import Cluster
+from tools.cluster.cluster import RunningProject
 from tools.cluster.compose import ComposeError
 from tools.cluster.interpolation import dotenv
 
@@ -99,7 +99,7 @@ async def test_users_have_the_rights_that_acls_give_them_on_all_brokers_and_afte
 ) -> None:
     project, state = compose.load(FILE, given), tmp_path / "state"
     admin_settings, alice = client(given, "admin", given["ADMIN_PASSWORD"]), client(given, "alice", "her password")
-    async with Cluster(project, state, choice.place(project, state)) as cluster:
+    async with RunningProject(project, state, choice.place(project, state)) as cluster:
         async with Admin(**admin_settings) as admin:
             await admin.create_topics([NewTopic("t", 3, 3), NewTopic("hidden", 1, 3)])
             await admin.alter_user_scram_credentials(
@@ -147,7 +147,7 @@ async def eventually_written(settings: dict[str, Any], topic: str, count: int) -
                 await asyncio.sleep(0.1)
 
 
-def check_etcd_refuses_strangers(cluster: Cluster) -> None:
+def check_etcd_refuses_strangers(cluster: RunningProject) -> None:
     """Without the user and its password, etcd gives no key away."""
     service = cluster.services["etcd"].spec
     assert service.check is not None

@@ -13,12 +13,12 @@ import msgspec
 import psutil
 import pytest
 
-from tools.cluster.service import Check, Health, Running, ServiceError, Spec, State
+from tools.cluster.service import HealthCheck, ServiceError, ServiceHealth, ServiceRun, ServiceState, Spec
 
 SLEEPS = "import time; print('here', flush=True); time.sleep(60)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
 
-Services = list[Running]
+Services = list[ServiceRun]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def services() -> AsyncIterator[Services]:
         await each.stop()
 
 
-def service(services: Services, folder: Path, code: str, **settings: object) -> Running:
+def service(services: Services, folder: Path, code: str, **settings: object) -> ServiceRun:
     spec = Spec(
         command=[sys.executable, "-c", code],
         environment={"PATH": os.environ["PATH"]},
@@ -38,11 +38,11 @@ def service(services: Services, folder: Path, code: str, **settings: object) -> 
         log=folder / "log",
         **settings,  # type: ignore[arg-type]
     )
-    services.append(Running("one", spec))
+    services.append(ServiceRun("one", spec))
     return services[-1]
 
 
-async def says(service: Running, words: str) -> None:
+async def says(service: ServiceRun, words: str) -> None:
     """Wait until the log has these words."""
     async with asyncio.timeout(20):
         while words not in (service.spec.log.read_text() if service.spec.log.exists() else ""):
@@ -51,19 +51,19 @@ async def says(service: Running, words: str) -> None:
 
 async def test_a_service_starts_stops_and_starts_again(services: Services, tmp_path: Path) -> None:
     one = service(services, tmp_path, SLEEPS)
-    assert (one.state, one.pid) == (State.CREATED, None)
+    assert (one.state, one.pid) == (ServiceState.CREATED, None)
     await one.start()
-    assert one.state is State.RUNNING
+    assert one.state is ServiceState.RUNNING
     pid = one.pid
     assert pid is not None
     assert psutil.pid_exists(pid)
     await one.start()
     assert (one.starts, one.pid) == (1, pid), "it ran already"
     await one.stop()
-    assert (one.state, one.exit_status, one.pid) == (State.EXITED, -signal.SIGTERM, None)
+    assert (one.state, one.exit_status, one.pid) == (ServiceState.EXITED, -signal.SIGTERM, None)
     assert not psutil.pid_exists(pid)
     await one.start()
-    assert (one.state, one.starts, one.exit_status) == (State.RUNNING, 2, None)
+    assert (one.state, one.starts, one.exit_status) == (ServiceState.RUNNING, 2, None)
 
 
 async def test_a_service_that_ignores_the_stop_signal_is_killed_after_the_grace_period(
@@ -73,7 +73,7 @@ async def test_a_service_that_ignores_the_stop_signal_is_killed_after_the_grace_
     await one.start()
     await says(one, "deaf")
     await one.stop()
-    assert (one.state, one.exit_status) == (State.EXITED, -signal.SIGKILL)
+    assert (one.state, one.exit_status) == (ServiceState.EXITED, -signal.SIGKILL)
 
 
 async def test_another_stop_signal_may_be_asked_for(services: Services, tmp_path: Path) -> None:
@@ -104,16 +104,16 @@ async def test_a_paused_service_stands_still_keeps_its_process_and_can_be_stoppe
     assert one.pid is not None
     process = psutil.Process(one.pid)
     await one.pause()
-    assert (one.state, process.status()) == (State.PAUSED, psutil.STATUS_STOPPED)
+    assert (one.state, process.status()) == (ServiceState.PAUSED, psutil.STATUS_STOPPED)
     with pytest.raises(ServiceError, match="only a running service"):
         await one.pause()
     await one.unpause()
-    assert one.state is State.RUNNING
+    assert one.state is ServiceState.RUNNING
     with pytest.raises(ServiceError, match="not paused"):
         await one.unpause()
     await one.pause()
     await one.stop()
-    assert (one.state, one.exit_status) == (State.EXITED, -signal.SIGTERM)
+    assert (one.state, one.exit_status) == (ServiceState.EXITED, -signal.SIGTERM)
     with pytest.raises(ServiceError, match="nothing to kill"):
         await one.kill()
 
@@ -155,18 +155,18 @@ async def test_a_service_that_dies_is_restarted_and_one_that_was_killed_stays_do
     async with asyncio.timeout(20):
         await one.until(lambda: one.starts == 2)
     await one.kill()
-    assert (one.state, one.starts) == (State.EXITED, 2)
+    assert (one.state, one.starts) == (ServiceState.EXITED, 2)
     await one.start()
-    assert (one.state, one.starts) == (State.RUNNING, 3)
+    assert (one.state, one.starts) == (ServiceState.RUNNING, 3)
 
 
 async def test_a_service_that_waits_for_its_restart_can_be_stopped(services: Services, tmp_path: Path) -> None:
     one = service(services, tmp_path, "raise SystemExit(1)", restart="always")
     await one.start()
     async with asyncio.timeout(20):
-        await one.until(lambda: one.state is State.RESTARTING and one.starts == 3)
+        await one.until(lambda: one.state is ServiceState.RESTARTING and one.starts == 3)
     await one.stop()
-    assert (one.state, one.starts) == (State.EXITED, 3)
+    assert (one.state, one.starts) == (ServiceState.EXITED, 3)
 
 
 async def test_a_service_that_cannot_be_restarted_has_failed_and_its_log_says_why(
@@ -185,34 +185,34 @@ async def test_a_service_that_cannot_be_restarted_has_failed_and_its_log_says_wh
 
 
 async def test_a_check_that_cannot_be_run_has_failed(services: Services, tmp_path: Path) -> None:
-    quick = Check(command=["no-such-program"], interval_s=0.02, retries=1)
+    quick = HealthCheck(command=["no-such-program"], interval_s=0.02, retries=1)
     one = service(services, tmp_path, SLEEPS, check=quick)
     await one.start()
     async with asyncio.timeout(20):
-        await one.until(lambda: one.health is Health.UNHEALTHY)
+        await one.until(lambda: one.health is ServiceHealth.UNHEALTHY)
     assert "the check cannot be run" in one.last_check
 
 
-def check(code: str, **settings: object) -> Check:
+def check(code: str, **settings: object) -> HealthCheck:
     quick = {"interval_s": 0.02, "start_interval_s": 0.02, "timeout_s": 10.0, "retries": 2, **settings}
-    return Check(command=[sys.executable, "-c", code], **quick)  # type: ignore[arg-type]
+    return HealthCheck(command=[sys.executable, "-c", code], **quick)  # type: ignore[arg-type]
 
 
 async def test_health_follows_the_check(services: Services, tmp_path: Path) -> None:
     flag = tmp_path / "well"
     one = service(services, tmp_path, SLEEPS, check=check(f"open({str(flag)!r})"))
     await one.start()
-    assert one.health is Health.STARTING
+    assert one.health is ServiceHealth.STARTING
     async with asyncio.timeout(20):
-        await one.until(lambda: one.health is Health.UNHEALTHY)
+        await one.until(lambda: one.health is ServiceHealth.UNHEALTHY)
         assert "FileNotFoundError" in one.last_check
         flag.touch()
-        await one.until(lambda: one.health is Health.HEALTHY)
+        await one.until(lambda: one.health is ServiceHealth.HEALTHY)
         assert one.last_check == ""
         flag.unlink()
-        await one.until(lambda: one.health is Health.UNHEALTHY)
+        await one.until(lambda: one.health is ServiceHealth.UNHEALTHY)
     await one.stop()
-    assert one.health is Health.NONE
+    assert one.health is ServiceHealth.NONE
 
 
 async def test_failures_within_the_start_period_do_not_count(services: Services, tmp_path: Path) -> None:
@@ -222,9 +222,9 @@ async def test_failures_within_the_start_period_do_not_count(services: Services,
     seen = []
     await one.start()
     async with asyncio.timeout(20):
-        await one.until(lambda: seen.append(one.health) or one.health is not Health.STARTING)  # type: ignore[func-returns-value]
-    assert seen[-1] is Health.HEALTHY
-    assert Health.UNHEALTHY not in seen
+        await one.until(lambda: seen.append(one.health) or one.health is not ServiceHealth.STARTING)  # type: ignore[func-returns-value]
+    assert seen[-1] is ServiceHealth.HEALTHY
+    assert ServiceHealth.UNHEALTHY not in seen
     assert len(tries.read_text()) == 5
 
 
@@ -232,7 +232,7 @@ async def test_a_check_that_hangs_has_failed_and_is_killed(services: Services, t
     one = service(services, tmp_path, SLEEPS, check=check("import time; time.sleep(60)", timeout_s=0.1, retries=1))
     await one.start()
     async with asyncio.timeout(20):
-        await one.until(lambda: one.health is Health.UNHEALTHY)
+        await one.until(lambda: one.health is ServiceHealth.UNHEALTHY)
     assert one.last_check == "no answer within 0.1 s"
 
 
@@ -241,9 +241,9 @@ async def test_a_paused_service_is_not_asked_for_its_health(services: Services, 
     one = service(services, tmp_path, SLEEPS, check=check(f"open({str(asked)!r}, 'a').write('x')"))
     await one.start()
     async with asyncio.timeout(20):
-        await one.until(lambda: one.health is Health.HEALTHY)
+        await one.until(lambda: one.health is ServiceHealth.HEALTHY)
     await one.pause()
     before = len(asked.read_text())
     await asyncio.sleep(0.5)  # twenty-five intervals
     assert len(asked.read_text()) - before <= 1, "more than the check that was under way"
-    assert one.health is Health.HEALTHY
+    assert one.health is ServiceHealth.HEALTHY

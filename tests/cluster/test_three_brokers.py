@@ -17,7 +17,7 @@ from semel.structs import TopicMetadata
 from support import etcd
 
 from tools.cluster import choice, compose
-from tools.cluster.cluster import Cluster
+from tools.cluster.cluster import RunningProject
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "flights"
@@ -28,14 +28,14 @@ pytestmark = [pytest.mark.skipif(etcd.binary() is None, reason=etcd.WHY_NOT)]
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[RunningProject]:
     ports = {f"BROKER_{i}_PORT": str(port) for i, port in enumerate(etcd.free_ports(3), 1)}
     project = compose.load(ROOT / "docker-compose.yml", {**os.environ, **ports})
-    async with Cluster(project, tmp_path / "state", choice.place(project, tmp_path / "state")) as running:
+    async with RunningProject(project, tmp_path / "state", choice.place(project, tmp_path / "state")) as running:
         yield running
 
 
-def addresses(cluster: Cluster) -> str:
+def addresses(cluster: RunningProject) -> str:
     published = [
         compose.ports(each)[0] for name, each in cluster.project.services.items() if name.startswith("broker-")
     ]
@@ -87,7 +87,7 @@ async def described(admin: Admin) -> TopicMetadata:
                 return topic
 
 
-async def test_a_killed_leader_costs_no_record_and_comes_back(cluster: Cluster) -> None:
+async def test_a_killed_leader_costs_no_record_and_comes_back(cluster: RunningProject) -> None:
     bootstrap = addresses(cluster)
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([NewTopic(TOPIC, 3, 3)])
@@ -127,7 +127,7 @@ async def says(bootstrap: str, words: str) -> str:
 
 
 @pytest.mark.thorough
-async def test_a_dead_broker_is_shown_at_once_and_a_dead_etcd_is_distinguished(cluster: Cluster) -> None:
+async def test_a_dead_broker_is_shown_at_once_and_a_dead_etcd_is_distinguished(cluster: RunningProject) -> None:
     bootstrap = addresses(cluster)
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([NewTopic(TOPIC, 3, 3)])

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from support.processes import BrokerProcess
-from support.strangers import Confluent
+from support.strangers import ConfluentStranger
 
 
 def test_confluent_kafka_administers_topics_and_configs(broker: BrokerProcess, topic: str) -> None:
@@ -58,7 +58,7 @@ def test_confluent_kafka_deletes_records_and_lists_offsets(broker: BrokerProcess
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.create_topic(topic, 1)
     face.produce(topic, [(0, None, b"%d" % i) for i in range(100)])
     admin = AdminClient({"bootstrap.servers": broker.address})
@@ -74,7 +74,7 @@ def test_confluent_kafka_administers_groups(broker: BrokerProcess, topic: str) -
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
     from confluent_kafka.admin import AdminClient
 
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.create_topic(topic, 2)
     face.produce(topic, [(i % 2, None, b"%d" % i) for i in range(10)])
     group = f"group-{topic}"
@@ -123,7 +123,7 @@ def test_kafka_python_administers(broker: BrokerProcess, topic: str) -> None:
     assert topic in listed["topic"]
     cluster = admin.describe_cluster()
     assert cluster["brokers"], cluster
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.produce(topic, [(0, None, b"1"), (0, None, b"2")])
     admin.delete_topics([topic])
     assert topic not in [t["name"] if isinstance(t, dict) else t for t in admin.list_topics()]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.processes import BrokerProcess
-from support.strangers import CODECS, EVERYONE, STRANGERS, Member, Row
+from support.strangers import CODECS, EVERYONE, STRANGERS, StrangerMember, StrangerRecord
 
 Client = Callable[[str], Any]
 each_stranger = pytest.mark.parametrize("client", STRANGERS, ids=lambda c: c.name)
@@ -21,8 +21,8 @@ def numbered(count: int, partitions: int, start: int = 0) -> list[tuple[int, byt
     return [(i % partitions, b"key-%d" % i, b"value-%d-" % i + b"x" * (i % 50)) for i in range(start, start + count)]
 
 
-def check_each_once_in_order(rows: list[Row], sent: list[tuple[int, bytes | None, bytes | None]]) -> None:
-    by_partition: dict[int, list[Row]] = {}
+def check_each_once_in_order(rows: list[StrangerRecord], sent: list[tuple[int, bytes | None, bytes | None]]) -> None:
+    by_partition: dict[int, list[StrangerRecord]] = {}
     for row in rows:
         by_partition.setdefault(row.partition, []).append(row)
     expected: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
@@ -63,7 +63,7 @@ def test_producers_that_are_not_idempotent_are_served_too(broker: BrokerProcess,
     check_each_once_in_order(STRANGERS[0](broker.address).consume(topic, 100), numbered(100, 2))
 
 
-def wait_until(condition: Callable[[], bool], members: list[Member], what: str, timeout_s: float = 45) -> None:
+def wait_until(condition: Callable[[], bool], members: list[StrangerMember], what: str, timeout_s: float = 45) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         for member in members:
@@ -73,7 +73,7 @@ def wait_until(condition: Callable[[], bool], members: list[Member], what: str, 
         time.sleep(0.02)
 
 
-def shared_out(members: list[Member], partitions: int) -> bool:
+def shared_out(members: list[StrangerMember], partitions: int) -> bool:
     owned = [p for member in members for p in member.assigned]
     return sorted(owned) == list(range(partitions)) and all(member.assigned for member in members)
 

@@ -11,9 +11,9 @@ import pytest
 import semel
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from support.group_processes import SETTINGS, GroupProcess, committed, shared, until
-from support.group_program import Job
+from support.group_program import ProgramJob
 from support.processes import BrokerProcess
-from support.strangers import Confluent
+from support.strangers import ConfluentStranger
 
 Start = Callable[..., GroupProcess]
 
@@ -32,7 +32,7 @@ def start(broker: BrokerProcess) -> Iterator[Start]:
 
     def start(subscription: str = "t", **config: str) -> GroupProcess:
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        started.append(GroupProcess(Job(bootstrap=broker.address, subscription=subscription, config=settings)))
+        started.append(GroupProcess(ProgramJob(bootstrap=broker.address, subscription=subscription, config=settings)))
         return started[-1]
 
     yield start
@@ -54,7 +54,7 @@ def values(first: int, last: int) -> list[tuple[int, bytes | None, bytes | None]
 def test_three_members_share_and_the_others_take_over_from_one_that_is_killed(
     broker: BrokerProcess, start: Start
 ) -> None:
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.create_topic("t", 6)
     members = [start() for _ in range(3)]
     until(lambda: shared(members), members, "three members share six partitions")
@@ -72,7 +72,7 @@ def test_three_members_share_and_the_others_take_over_from_one_that_is_killed(
 def test_a_static_member_that_is_killed_and_returns_gets_its_partitions_after_its_session(
     broker: BrokerProcess, start: Start
 ) -> None:
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.create_topic("t", 6)
     one, two = start(group_instance_id="one"), start(group_instance_id="two")
     until(lambda: shared([one, two]), [one, two], "two members share six partitions")
@@ -83,7 +83,7 @@ def test_a_static_member_that_is_killed_and_returns_gets_its_partitions_after_it
 
 
 def test_a_subscription_by_pattern_gets_topics_that_come_later(broker: BrokerProcess, start: Start) -> None:
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.create_topic("orders-1", 2)
     one = start("^orders-.*")
     until(lambda: one.assigned == [0, 1], [one], "the first topic is matched")
@@ -106,7 +106,7 @@ def test_an_administrator_sets_the_session_timeout_of_a_group(broker: BrokerProc
 
 
 def test_members_continue_when_the_broker_is_killed_and_started_again(broker: BrokerProcess, start: Start) -> None:
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.create_topic("t", 6)
     members = [start(), start()]
     until(lambda: shared(members), members, "two members share six partitions")
@@ -114,14 +114,14 @@ def test_members_continue_when_the_broker_is_killed_and_started_again(broker: Br
     until(lambda: committed(members) == 60, members, "all is read and committed")
     broker.kill()
     broker.start()
-    Confluent(broker.address).produce("t", values(60, 120))
+    ConfluentStranger(broker.address).produce("t", values(60, 120))
     until(lambda: committed(members) == 120, members, "reading goes on")
     counts = Counter(value for member in members for value in member.values)
     assert counts == Counter(str(number) for number in range(120)), "each value once"
 
 
 def test_members_of_semels_client_and_of_librdkafka_share_a_group(broker: BrokerProcess, start: Start) -> None:
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.create_topic("t", 6)
     other = start()
     until(lambda: other.assigned == list(range(6)), [other], "the first member has all partitions")
@@ -159,7 +159,7 @@ def test_a_group_is_rolled_to_the_consumer_protocol_and_back_while_it_reads(
     broker: BrokerProcess, start: Start, strategy: str, dies: bool
 ) -> None:
     """`dies`: the coordinator is killed and started again while the group has members of both protocols."""
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.create_topic("t", 6)
     protocols = {
         "classic": {

@@ -12,18 +12,18 @@ from typing import get_args
 import pytest
 from support.group_processes import (
     SETTINGS,
-    Event,
     GroupProcess,
     Library,
+    ProcessEvent,
     committed,
     not_once,
     ownership_faults,
     shared,
     until,
 )
-from support.group_program import Job
+from support.group_program import ProgramJob
 from support.processes import BrokerProcess
-from support.strangers import Confluent
+from support.strangers import ConfluentStranger
 
 PARTITIONS, PROCESSES, MEMBERS = 60, 5, 10
 SLOWER = {
@@ -58,12 +58,12 @@ def processes(broker: BrokerProcess) -> Iterator[list[GroupProcess]]:
 def test_fifty_members_share_sixty_partitions_while_they_are_rolled_and_ten_are_killed(
     broker: BrokerProcess, processes: list[GroupProcess], library: Library
 ) -> None:
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.create_topic("t", PARTITIONS)
     sent = 0
 
     def start(number: int) -> GroupProcess:
-        job = Job(
+        job = ProgramJob(
             bootstrap=broker.address,
             members=tuple(f"{number}-{member}" for member in range(MEMBERS)),
             config=LONG_FETCHES[library],
@@ -108,8 +108,8 @@ def test_fifty_members_share_sixty_partitions_while_they_are_rolled_and_ten_are_
     assert ownership_faults(event for process in processes for event in process.events) == []
 
 
-def said(at_s: int, member: str, what: str, *partitions: int) -> Event:
-    return Event(at_s, member, what, tuple(("t", partition) for partition in partitions))
+def said(at_s: int, member: str, what: str, *partitions: int) -> ProcessEvent:
+    return ProcessEvent(at_s, member, what, tuple(("t", partition) for partition in partitions))
 
 
 @pytest.mark.parametrize(
@@ -124,5 +124,5 @@ def said(at_s: int, member: str, what: str, *partitions: int) -> Event:
     ],
     ids=["revoked-first", "revoked-late", "killed-first", "killed-late", "lost", "said-out-of-order"],
 )
-def test_a_second_owner_is_found_in_what_callbacks_say(events: list[Event], faults: int) -> None:
+def test_a_second_owner_is_found_in_what_callbacks_say(events: list[ProcessEvent], faults: int) -> None:
     assert len(ownership_faults(events)) == faults

@@ -25,9 +25,9 @@ from support.group_processes import (
     shared,
     until,
 )
-from support.group_program import Job
-from support.strangers import Confluent
-from support.three import NODES, Three, three
+from support.group_program import ProgramJob
+from support.strangers import ConfluentStranger
+from support.three import NODES, EtcdAndThreeBrokers, three
 
 PARTITIONS = 6
 ASSIGNMENTS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 2
@@ -56,22 +56,22 @@ def are_all(conditions: list[Callable[[], bool]]) -> bool:
     return all(condition() for condition in conditions)
 
 
-class Work:
+class ReadTopic:
     """The cluster, what was written, and the processes that read it."""
 
-    def __init__(self, cluster: Three) -> None:
+    def __init__(self, cluster: EtcdAndThreeBrokers) -> None:
         self.cluster = cluster
         self.sent = 0
         self.started: list[GroupProcess] = []
 
     def start(self, library: Library, name: str, target: str = "") -> GroupProcess:
-        job = Job(bootstrap=self.cluster.addresses, members=(name,), target=target)
+        job = ProgramJob(bootstrap=self.cluster.addresses, members=(name,), target=target)
         self.started.append(GroupProcess(job, library))
         return self.started[-1]
 
     def feed(self, count: int) -> None:
         rows = [(n % PARTITIONS, None, b"%d" % n) for n in range(self.sent, self.sent + count)]
-        Confluent(self.cluster.addresses).produce("t", rows)
+        ConfluentStranger(self.cluster.addresses).produce("t", rows)
         self.sent += count
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
@@ -125,18 +125,18 @@ class Work:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Iterator[Work]:
+def work(tmp_path: Path) -> Iterator[ReadTopic]:
     with three(tmp_path / "cluster", **THREE) as cluster:
         cluster.create("t", ASSIGNMENTS)
         cluster.create("out", ASSIGNMENTS)
-        work = Work(cluster)
+        work = ReadTopic(cluster)
         yield work
         for process in work.started:
             process.kill()
 
 
 def test_members_read_each_value_once_over_killed_coordinators_and_leaders_and_a_rolling_restart(
-    work: Work, library: Library
+    work: ReadTopic, library: Library
 ) -> None:
     members = [work.start(library, name) for name in ("one", "two", "three")]
 
@@ -159,7 +159,7 @@ def test_members_read_each_value_once_over_killed_coordinators_and_leaders_and_a
 
 
 def test_transactions_of_workers_are_exact_over_killed_coordinators_and_leaders_and_a_rolling_restart(
-    work: Work, library: Library
+    work: ReadTopic, library: Library
 ) -> None:
     one, two, three = (work.start(library, name, "out") for name in ("one", "two", "three"))
 
@@ -187,7 +187,7 @@ def test_transactions_of_workers_are_exact_over_killed_coordinators_and_leaders_
     work.roll(is_done)
     for worker in (one, two, three):
         worker.leave()
-    face = Confluent(work.cluster.addresses)
+    face = ConfluentStranger(work.cluster.addresses)
     rows = face.read_to_end("out")
     values = [row.value.decode() for row in rows if row.value is not None]
     assert not_once(values, [f"done-{n}" for n in range(work.sent)]) == {}

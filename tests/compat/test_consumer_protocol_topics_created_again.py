@@ -16,9 +16,9 @@ from typing import get_args
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support.group_processes import SETTINGS, GroupProcess, Library, committed, not_once, shared, until
-from support.group_program import Job
+from support.group_program import ProgramJob
 from support.processes import BrokerProcess
-from support.strangers import Confluent
+from support.strangers import ConfluentStranger
 from support.tiers import tiered
 
 Start = Callable[[str], GroupProcess]
@@ -47,7 +47,7 @@ def start(broker: BrokerProcess, library: Library) -> Iterator[Start]:
     started: list[GroupProcess] = []
 
     def start(subscription: str) -> GroupProcess:
-        job = Job(bootstrap=broker.address, subscription=subscription, config=FRESH[library])
+        job = ProgramJob(bootstrap=broker.address, subscription=subscription, config=FRESH[library])
         started.append(GroupProcess(job, library))
         return started[-1]
 
@@ -75,7 +75,7 @@ def revocations(member: GroupProcess) -> int:
 def test_members_read_a_topic_that_is_created_again_from_its_start(
     broker: BrokerProcess, start: Start, subscription: str, moment: str
 ) -> None:
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.create_topic("orders", PARTITIONS)
     members = [start(subscription), start(subscription)]
     until(lambda: shared(members, PARTITIONS), members, "two members share three partitions")
@@ -111,7 +111,7 @@ def test_no_record_is_missed_that_is_written_before_the_members_have_the_new_top
     broker: BrokerProcess, start: Start
 ) -> None:
     """The new topic is longer than the old one when they look, so that their old positions are in its range."""
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     face.create_topic("orders", PARTITIONS)
     members = [start("orders"), start("orders")]
     until(lambda: shared(members, PARTITIONS), members, "two members share three partitions")

@@ -14,9 +14,9 @@ from typing import get_args
 import pytest
 import semel
 from support.group_processes import SETTINGS, GroupProcess, Library, not_once, shared, until
-from support.group_program import Job
+from support.group_program import ProgramJob
 from support.processes import BrokerProcess
-from support.strangers import Confluent
+from support.strangers import ConfluentStranger
 from support.tiers import tiered
 
 PARTITIONS = 6
@@ -29,7 +29,7 @@ quick_with_librdkafka = pytest.mark.parametrize(
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     process = BrokerProcess(tmp_path / "data", **SETTINGS).start()
-    face = Confluent(process.address)
+    face = ConfluentStranger(process.address)
     face.create_topic("t", PARTITIONS)
     face.create_topic("out", PARTITIONS)
     yield process
@@ -42,7 +42,7 @@ def start(broker: BrokerProcess, library: Library) -> Iterator[Start]:
     started: list[GroupProcess] = []
 
     def start(name: str, hold: str = "", transaction_timeout_ms: int = 60_000) -> GroupProcess:
-        job = Job(
+        job = ProgramJob(
             bootstrap=broker.address,
             members=(name,),
             target="out",
@@ -58,7 +58,7 @@ def start(broker: BrokerProcess, library: Library) -> Iterator[Start]:
 
 
 def feed(broker: BrokerProcess, first: int, last: int) -> None:
-    Confluent(broker.address).produce("t", [(n % PARTITIONS, None, b"%d" % n) for n in range(first, last)])
+    ConfluentStranger(broker.address).produce("t", [(n % PARTITIONS, None, b"%d" % n) for n in range(first, last)])
 
 
 def inputs_done(broker: BrokerProcess) -> int:
@@ -77,7 +77,7 @@ def until_done(broker: BrokerProcess, count: int, workers: list[GroupProcess]) -
 
 def check_each_once(broker: BrokerProcess, count: int) -> int:
     """Each input has one committed output. Returns the number of outputs that are not committed."""
-    face = Confluent(broker.address)
+    face = ConfluentStranger(broker.address)
     committed = face.read_to_end("out")
     assert not_once([row.value.decode() for row in committed if row.value], [f"done-{n}" for n in range(count)]) == {}
     return len(face.read_to_end("out", "read_uncommitted")) - len(committed)

@@ -18,15 +18,15 @@ import pytest
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 from support.processes import BrokerProcess
-from support.strangers import STRANGERS, Row
+from support.strangers import STRANGERS, StrangerRecord
 from support.tiers import tiered
-from support.transactional import BATCH, KafkaPython
+from support.transactional import BATCH, KafkaPythonPipeline
 
 COUNT = 200
 BEFORE_OFFSETS, BEFORE_COMMIT, AMID_COMMIT = "before the offsets", "before the commit", "amid the commit"
 
 
-class Halfway(KafkaPython):
+class Halfway(KafkaPythonPipeline):
     """A pipeline that goes on with a transaction only up to a moment."""
 
     def go_until(self, moment: str) -> int:
@@ -52,8 +52,8 @@ class Halfway(KafkaPython):
             self.producer.commit_transaction()
 
 
-def read(address: str, topic: str, count: int, isolation: str) -> list[Row]:
-    rows: list[Row] = STRANGERS[0](address).consume(topic, count, isolation=isolation)
+def read(address: str, topic: str, count: int, isolation: str) -> list[StrangerRecord]:
+    rows: list[StrangerRecord] = STRANGERS[0](address).consume(topic, count, isolation=isolation)
     return rows
 
 
@@ -73,7 +73,7 @@ def test_the_successor_of_a_producer_whose_broker_was_killed_takes_over_exactly(
         left_open = lost.go_until(moment)
         own_broker.kill()
         own_broker.start()
-    with KafkaPython(own_broker.address, source, target, "group", "tx") as successor:
+    with KafkaPythonPipeline(own_broker.address, source, target, "group", "tx") as successor:
         successor.run(COUNT - successor.committed())
     found = [row.value for row in read(own_broker.address, target, COUNT, "read_committed")]
     assert sorted(found) == sorted(b"done-%d" % i for i in range(COUNT))

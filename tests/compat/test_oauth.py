@@ -94,7 +94,7 @@ def test_librdkafka_gets_an_error_for_a_token_of_another_service(oauth: OAuth) -
     assert any("wrong_audience" in line for line in oauth.broker.log)
 
 
-class Tokens(AbstractTokenProvider):
+class AiokafkaTokens(AbstractTokenProvider):
     async def token(self) -> str:
         return fresh()[0]
 
@@ -104,7 +104,7 @@ async def test_aiokafka_produces_and_consumes(oauth: OAuth) -> None:
         "bootstrap_servers": f"localhost:{oauth.broker.ports['SASL_SSL']}",
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": Tokens(),
+        "sasl_oauth_token_provider": AiokafkaTokens(),
         "ssl_context": create_ssl_context(cafile=str(oauth.authority.ca_file)),
     }
     async with aiokafka.AIOKafkaProducer(**given) as producer:

@@ -14,7 +14,7 @@ from semel_broker.scheduling.folded_log import KIND_LINES_MAX
 from semel_broker.security.offline_users import create_user
 from semel_broker.testing.authority import Authority
 from support.processes import BrokerProcess
-from support.strangers import Confluent
+from support.strangers import ConfluentStranger
 
 COUNT = 100
 WAIT_S = 20
@@ -83,7 +83,7 @@ def values() -> list[bytes]:
 
 
 def with_confluent(sasl: Sasl, how: tuple[str, str], topic: str) -> list[bytes | None]:
-    face = Confluent(sasl.address(how[0]))
+    face = ConfluentStranger(sasl.address(how[0]))
     face.config = sasl.confluent(*how)
     face.produce(topic, [(0, None, value) for value in values()])
     return [row.value for row in face.consume(topic, COUNT)]

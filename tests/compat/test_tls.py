@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from semel_broker.testing.authority import Authority
 from support.processes import BrokerProcess
-from support.strangers import Confluent
+from support.strangers import ConfluentStranger
 
 COUNT = 300
 ROTATIONS = 10
 WAIT_S = 20
 
 
-class Tls:
+class TlsBrokerProcess:
     """A broker process with a TLS listener, and the files of its clients."""
 
     def __init__(self, folder: Path) -> None:
@@ -51,8 +51,8 @@ class Tls:
 
 
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls]:
-    made = Tls(tmp_path_factory.mktemp("tls"))
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBrokerProcess]:
+    made = TlsBrokerProcess(tmp_path_factory.mktemp("tls"))
     made.broker.start()
     yield made
     assert made.broker.stop() == 0, "\n".join(made.broker.log[-30:])
@@ -62,14 +62,14 @@ def values() -> list[bytes]:
     return [b"%d" % number for number in range(COUNT)]
 
 
-def with_confluent(tls: Tls, topic: str) -> list[bytes | None]:
-    face = Confluent(tls.broker.address)
+def with_confluent(tls: TlsBrokerProcess, topic: str) -> list[bytes | None]:
+    face = ConfluentStranger(tls.broker.address)
     face.config = tls.confluent
     face.produce(topic, [(0, None, value) for value in values()])
     return [row.value for row in face.consume(topic, COUNT)]
 
 
-def with_aiokafka(tls: Tls, topic: str) -> list[bytes | None]:
+def with_aiokafka(tls: TlsBrokerProcess, topic: str) -> list[bytes | None]:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from aiokafka.helpers import create_ssl_context
 
@@ -87,7 +87,7 @@ def with_aiokafka(tls: Tls, topic: str) -> list[bytes | None]:
     return asyncio.run(run())
 
 
-def with_kafka_python(tls: Tls, topic: str) -> list[bytes | None]:
+def with_kafka_python(tls: TlsBrokerProcess, topic: str) -> list[bytes | None]:
     from kafka import KafkaConsumer, KafkaProducer
 
     given: dict[str, Any] = {
@@ -108,13 +108,15 @@ def with_kafka_python(tls: Tls, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("client", [with_confluent, with_aiokafka, with_kafka_python])
-def test_records_go_both_ways_over_tls(tls: Tls, topic: str, client: Callable[[Tls, str], list[bytes | None]]) -> None:
+def test_records_go_both_ways_over_tls(
+    tls: TlsBrokerProcess, topic: str, client: Callable[[TlsBrokerProcess, str], list[bytes | None]]
+) -> None:
     before = len(tls.broker.log)
     assert client(tls, topic) == values()
     assert not [line for line in tls.broker.log[before:] if "tls_handshake_failed" in line]
 
 
-def test_librdkafka_without_a_certificate_is_refused_with_one_line(tls: Tls) -> None:
+def test_librdkafka_without_a_certificate_is_refused_with_one_line(tls: TlsBrokerProcess) -> None:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -128,7 +130,7 @@ def test_librdkafka_without_a_certificate_is_refused_with_one_line(tls: Tls) -> 
     assert not [line for line in tls.broker.log if "Traceback" in line]
 
 
-class Load(threading.Thread):
+class ProducerThread(threading.Thread):
     """A producer that sends one record after the other until it is stopped, and counts errors."""
 
     def __init__(self, config: dict[str, str], topic: str) -> None:
@@ -162,7 +164,7 @@ class Load(threading.Thread):
         assert not self.is_alive()
 
 
-def shown_certificate(tls: Tls) -> bytes | None:
+def shown_certificate(tls: TlsBrokerProcess) -> bytes | None:
     """The certificate that a new connection gets."""
     context = ssl.create_default_context(cafile=str(tls.authority.ca_file))
     context.load_cert_chain(tls.client)
@@ -178,8 +180,8 @@ def shown_certificate(tls: Tls) -> bytes | None:
 
 @pytest.mark.thorough
 @pytest.mark.real_time
-def test_certificates_change_ten_times_under_load_without_an_error(tls: Tls, topic: str) -> None:
-    loads = [Load(tls.confluent, topic) for _ in range(2)]
+def test_certificates_change_ten_times_under_load_without_an_error(tls: TlsBrokerProcess, topic: str) -> None:
+    loads = [ProducerThread(tls.confluent, topic) for _ in range(2)]
     for load in loads:
         load.start()
     shown = {shown_certificate(tls)}
@@ -190,14 +192,14 @@ def test_certificates_change_ten_times_under_load_without_an_error(tls: Tls, top
             assert time.monotonic() < deadline, "the new certificate is not shown"
             time.sleep(0.1)  # the broker looks at its files each second
         shown.add(certificate)
-        late = Load(tls.confluent, topic)  # a client that connects now
+        late = ProducerThread(tls.confluent, topic)  # a client that connects now
         late.start()
         loads.append(late)
     for load in loads:
         load.end()
     assert [error for load in loads for error in load.errors] == []
     acknowledged = sorted(value for load in loads for value in load.acknowledged)
-    face = Confluent(tls.broker.address)
+    face = ConfluentStranger(tls.broker.address)
     face.config = tls.confluent
     stored = sorted(row.value or b"" for row in face.consume(topic, len(acknowledged)))
     assert stored == acknowledged

@@ -11,9 +11,9 @@ from semel_protocol.messages.k20001_begin_transaction_group import BeginTransact
 from semel_protocol.messages.k20002_decide_transaction_group import DecideTransactionGroupRequest
 from support.processes import BrokerProcess
 from support.strangers import STRANGERS
-from support.transactional import TRANSACTIONAL, Pipeline
+from support.transactional import TRANSACTIONAL, TransactionalClient
 
-Make = Callable[..., Pipeline]
+Make = Callable[..., TransactionalClient]
 
 
 def step(address: str, group: str) -> None:

@@ -14,9 +14,9 @@ import pytest
 from support.processes import BrokerProcess
 from support.strangers import EVERYONE, STRANGERS
 from support.tiers import tiered
-from support.transactional import TRANSACTIONAL, ConfluentOfTheConsumerProtocol, Pipeline
+from support.transactional import TRANSACTIONAL, ConfluentOfTheConsumerProtocol, TransactionalClient
 
-Make = Callable[..., Pipeline]
+Make = Callable[..., TransactionalClient]
 PIPELINES = [*TRANSACTIONAL, ConfluentOfTheConsumerProtocol]
 each_pipeline = pytest.mark.parametrize(
     "make", tiered(PIPELINES, lambda make: make in TRANSACTIONAL), ids=lambda m: m.name

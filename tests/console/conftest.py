@@ -10,7 +10,7 @@ from console.visitor import Visitor
 from semel import Admin
 from semel.cli.shared.client_settings import ClientSettings
 from semel_broker.testing.in_process import EphemeralBroker
-from semel_console.guard import Guard
+from semel_console.guard import ConsoleGuard
 from semel_console.link import ClusterLink
 
 SETTINGS = {"max_block_ms": 2_000, "request_timeout_ms": 2_000, "retry_backoff_ms": 20}
@@ -27,7 +27,7 @@ async def visitor(semel_broker: EphemeralBroker) -> AsyncIterator[Visitor]:
     address = semel_broker.bootstrap_servers
     link = ClusterLink(opened(lambda: address))
     client = ClientSettings({"bootstrap_servers": address}, {})
-    made = Visitor(link, Guard(may_write=True), producing=lambda: client.producer({}, SETTINGS))
+    made = Visitor(link, ConsoleGuard(may_write=True), producing=lambda: client.producer({}, SETTINGS))
     await made.enter()
     yield made
     await link.close()

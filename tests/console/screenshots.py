@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from console.browser import Eye, chromium, eye_on, why_not
+from console.browser_page import BrowserPage, chromium, eye_on, why_not
 from console.processes import running_console
 from console.shop import hang, read_some
 from semel import (
@@ -130,11 +130,11 @@ def packed(png: bytes) -> bytes:
     return out.getvalue()
 
 
-async def take(eye: Eye, pages: dict[str, tuple[str, str]], folder: Path) -> None:
+async def take(console_page: BrowserPage, pages: dict[str, tuple[str, str]], folder: Path) -> None:
     for name, (address, text) in pages.items():
-        await eye.see(address, text)
-        await settle(eye.page, name)
-        picture = packed(await eye.page.screenshot())
+        await console_page.see(address, text)
+        await settle(console_page.page, name)
+        picture = packed(await console_page.page.screenshot())
         (folder / f"{name}.png").write_bytes(picture)
         print(f"{name}.png: {len(picture):,} bytes")
 
@@ -155,9 +155,9 @@ async def main_in(broker: EphemeralBroker, folder: Path) -> None:
     hang(broker)
     async with chromium() as browser, running_console(broker.bootstrap_servers, "--write") as console:
         for theme, pages in (("light", PAGES), ("dark", DARK)):
-            eye = await eye_on(browser, console, width=WIDTH, height=HEIGHT, theme=theme)
-            await take(eye, pages, folder)
-            assert not eye.wrong, eye.wrong
+            console_page = await eye_on(browser, console, width=WIDTH, height=HEIGHT, theme=theme)
+            await take(console_page, pages, folder)
+            assert not console_page.wrong, console_page.wrong
     for client in staying:
         await client.stop()
 

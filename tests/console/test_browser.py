@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from console.browser import LIMIT_MS, Eye, chromium, eye_on, why_not
+from console.browser_page import LIMIT_MS, BrowserPage, chromium, eye_on, why_not
 from console.processes import running_console
 from console.shop import HOSTILE, crowd, hang, keep_open, open_shop, read_some, sell
 from semel import Producer
@@ -40,14 +40,14 @@ PAGES = {
 }
 
 
-async def all_pages(eye: Eye) -> dict[str, str]:
+async def all_pages(console_page: BrowserPage) -> dict[str, str]:
     """`PAGES`, and that of the broker."""
-    broker = await eye.page.locator('a[href^="#/broker?"]').first.get_attribute("href")
+    broker = await console_page.page.locator('a[href^="#/broker?"]').first.get_attribute("href")
     return {**PAGES, broker: "num.partitions"}
 
 
 @pytest.fixture
-async def eye(semel_broker: EphemeralBroker, request: pytest.FixtureRequest) -> AsyncIterator[Eye]:
+async def console_page(semel_broker: EphemeralBroker, request: pytest.FixtureRequest) -> AsyncIterator[BrowserPage]:
     """Have entered a console that may write, over a shop with a hanging and an open transaction."""
     address = semel_broker.bootstrap_servers
     await open_shop(address)
@@ -61,33 +61,35 @@ async def eye(semel_broker: EphemeralBroker, request: pytest.FixtureRequest) -> 
         await producer.stop()
 
 
-@pytest.mark.parametrize("eye", [1280, 400], indirect=True)
-async def test_each_page_shows_its_facts_without_an_error(eye: Eye) -> None:
-    for address, text in (await all_pages(eye)).items():
-        await eye.see(address, text)
-        width = await eye.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+@pytest.mark.parametrize("console_page", [1280, 400], indirect=True)
+async def test_each_page_shows_its_facts_without_an_error(console_page: BrowserPage) -> None:
+    for address, text in (await all_pages(console_page)).items():
+        await console_page.see(address, text)
+        width = await console_page.page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
         assert width <= 0, f"{address} is {width} px too wide"
-    assert await eye.page.evaluate("window.pwned") is None
-    assert eye.wrong == []
+    assert await console_page.page.evaluate("window.pwned") is None
+    assert console_page.wrong == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_axe_finds_nothing_serious(eye: Eye, theme: str) -> None:
+async def test_axe_finds_nothing_serious(console_page: BrowserPage, theme: str) -> None:
     if theme == "dark":
-        await eye.page.click("#theme")
+        await console_page.page.click("#theme")
     found = {}
-    for address, text in (await all_pages(eye)).items():
-        await eye.see(address, text)
-        result = await axe.Axe().run(eye.page)
+    for address, text in (await all_pages(console_page)).items():
+        await console_page.see(address, text)
+        result = await axe.Axe().run(console_page.page)
         for each in result.response["violations"]:
             if each["impact"] in ("serious", "critical"):
                 found[address, each["id"]] = [node["html"][:160] for node in each["nodes"]][:3]
     assert not found
 
 
-async def test_hostile_texts_stay_texts(eye: Eye) -> None:
-    page = eye.page
-    await eye.see("#/records?topic=notes&partition=0", "onerror")
+async def test_hostile_texts_stay_texts(console_page: BrowserPage) -> None:
+    page = console_page.page
+    await console_page.see("#/records?topic=notes&partition=0", "onerror")
     closed = page.locator("button[aria-expanded=false]")
     while await closed.count():
         await closed.first.click()
@@ -98,29 +100,29 @@ async def test_hostile_texts_stay_texts(eye: Eye) -> None:
     await page.get_by_role("button", name="Load it whole").nth(2).click()
     await page.locator("pre", has_text="x" * 20_000).wait_for(timeout=LIMIT_MS)
     for path in ("#/transactions", "#/groups"):
-        await eye.see(path, HOSTILE)
+        await console_page.see(path, HOSTILE)
         await page.get_by_role("link", name=HOSTILE).first.click()
         await page.locator("h1", has_text=HOSTILE).wait_for(timeout=LIMIT_MS)
     assert await page.locator("main img, main script").count() == 0
     assert await page.evaluate("window.pwned") is None
-    assert eye.wrong == []
+    assert console_page.wrong == []
 
 
-async def test_the_token_leaves_the_address_and_the_cookie_is_hidden(eye: Eye) -> None:
-    assert eye.console.token not in eye.page.url
-    assert await eye.page.evaluate("document.cookie") == ""
-    stranger = await eye.page.context.browser.new_page()
-    await stranger.goto(eye.console.base)
+async def test_the_token_leaves_the_address_and_the_cookie_is_hidden(console_page: BrowserPage) -> None:
+    assert console_page.console.token not in console_page.page.url
+    assert await console_page.page.evaluate("document.cookie") == ""
+    stranger = await console_page.page.context.browser.new_page()
+    await stranger.goto(console_page.console.base)
     await stranger.locator("main", has_text="This browser has no session").wait_for(timeout=LIMIT_MS)
-    await stranger.get_by_label("Token").fill(eye.console.token)
+    await stranger.get_by_label("Token").fill(console_page.console.token)
     await stranger.get_by_role("button", name="Enter").click()
     await stranger.wait_for_selector(".figure", timeout=LIMIT_MS)
 
 
 @pytest.mark.semel_only("no fence ledger")
-async def test_the_timeline_tells_who_fenced_whom_and_ends_what_hangs(eye: Eye) -> None:
-    page = eye.page
-    await eye.see("#/timeline?topic=orders&partition=0", "4 aborted")
+async def test_the_timeline_tells_who_fenced_whom_and_ends_what_hangs(console_page: BrowserPage) -> None:
+    page = console_page.page
+    await console_page.see("#/timeline?topic=orders&partition=0", "4 aborted")
     label = await page.locator(".lanes canvas").get_attribute("aria-label")
     assert "4 aborted and 2 open" in label
     row = page.locator("tr", has_text="new instance").first
@@ -137,77 +139,81 @@ async def test_the_timeline_tells_who_fenced_whom_and_ends_what_hangs(eye: Eye) 
     await page.locator("dialog").get_by_role("button", name="Close").click()
     await page.locator("main", has_text="5 aborted").wait_for(timeout=LIMIT_MS)
     assert await page.locator(".holder.hanging").count() == 0
-    assert eye.wrong == []
+    assert console_page.wrong == []
 
 
-async def test_the_pointer_shows_a_transaction(eye: Eye) -> None:
-    page = eye.page
-    await eye.see("#/timeline?topic=orders&partition=0", "4 aborted")
+async def test_the_pointer_shows_a_transaction(console_page: BrowserPage) -> None:
+    page = console_page.page
+    await console_page.see("#/timeline?topic=orders&partition=0", "4 aborted")
     box = await page.locator(".lanes canvas").bounding_box()
     await page.mouse.move(box["x"] + 210, box["y"] + 26 + 3 * 26 + 13)  # the first transaction of the fourth lane: shop
     await page.locator(".tip:visible", has_text="shop: committed").wait_for(timeout=LIMIT_MS)
 
 
-async def test_a_page_follows_the_cluster(semel_broker: EphemeralBroker, eye: Eye) -> None:
-    await eye.see("#/records?topic=payments&partition=0", "commit marker")
-    await eye.page.get_by_role("button", name="Live tail").click()
+async def test_a_page_follows_the_cluster(semel_broker: EphemeralBroker, console_page: BrowserPage) -> None:
+    await console_page.see("#/records?topic=payments&partition=0", "commit marker")
+    await console_page.page.get_by_role("button", name="Live tail").click()
     async with Producer(bootstrap_servers=semel_broker.bootstrap_servers, transactional_id="late") as late:
         await sell(late, 1, commit=True)
-        await eye.page.locator("tr", has_text="commit marker of late").wait_for(timeout=LIMIT_MS)
-        await eye.see("#/timeline?topic=orders&partition=0", "committed")
+        await console_page.page.locator("tr", has_text="commit marker of late").wait_for(timeout=LIMIT_MS)
+        await console_page.see("#/timeline?topic=orders&partition=0", "committed")
         await late.begin_transaction()
         await late.send_and_wait("orders", b"more", partition=0)
         await late.abort_transaction()
-        await eye.page.locator("main", has_text="5 aborted").wait_for(timeout=LIMIT_MS)
-    assert eye.wrong == []
+        await console_page.page.locator("main", has_text="5 aborted").wait_for(timeout=LIMIT_MS)
+    assert console_page.wrong == []
 
 
-async def test_a_broker_that_dies_is_shown_and_the_page_comes_back(semel_broker: EphemeralBroker, eye: Eye) -> None:
+async def test_a_broker_that_dies_is_shown_and_the_page_comes_back(
+    semel_broker: EphemeralBroker, console_page: BrowserPage
+) -> None:
     await asyncio.to_thread(semel_broker.kill)
-    await eye.page.locator("#banner:visible").wait_for(timeout=LIMIT_MS)
-    assert await eye.page.locator(".figure").count() > 0  # the last facts stay
+    await console_page.page.locator("#banner:visible").wait_for(timeout=LIMIT_MS)
+    assert await console_page.page.locator(".figure").count() > 0  # the last facts stay
     await asyncio.to_thread(semel_broker.start)
-    await eye.page.locator("#banner").wait_for(state="hidden", timeout=LIMIT_MS)
-    assert "healthy" in await eye.page.inner_text("main")
+    await console_page.page.locator("#banner").wait_for(state="hidden", timeout=LIMIT_MS)
+    assert "healthy" in await console_page.page.inner_text("main")
 
 
-async def test_a_topic_is_created_from_the_page(eye: Eye) -> None:
-    await eye.see("#/topics", "orders")
-    await eye.page.get_by_role("button", name="Create a topic").click()
-    await eye.page.locator("dialog input[name=name]").fill("parcels")
-    await eye.page.locator("dialog").get_by_role("button", name="Create a topic").click()
-    await eye.page.locator("dialog", has_text="parcels is created").wait_for(timeout=LIMIT_MS)
-    await eye.page.locator("dialog").get_by_role("button", name="Close").click()
-    await eye.page.get_by_role("link", name="parcels").wait_for(timeout=LIMIT_MS)
+async def test_a_topic_is_created_from_the_page(console_page: BrowserPage) -> None:
+    await console_page.see("#/topics", "orders")
+    await console_page.page.get_by_role("button", name="Create a topic").click()
+    await console_page.page.locator("dialog input[name=name]").fill("parcels")
+    await console_page.page.locator("dialog").get_by_role("button", name="Create a topic").click()
+    await console_page.page.locator("dialog", has_text="parcels is created").wait_for(timeout=LIMIT_MS)
+    await console_page.page.locator("dialog").get_by_role("button", name="Close").click()
+    await console_page.page.get_by_role("link", name="parcels").wait_for(timeout=LIMIT_MS)
 
 
-async def test_records_are_written_from_the_page_and_downloaded(eye: Eye) -> None:
-    await eye.see("#/records?topic=payments&partition=0", "commit marker")
-    await eye.page.get_by_role("button", name="Write a record").click()
-    await eye.page.locator("dialog input[name=value]").fill("by hand")
-    await eye.page.locator("dialog").get_by_role("button", name="Write a record").click()
-    await eye.page.locator("dialog", has_text="written to payments-0 at offset").wait_for(timeout=LIMIT_MS)
-    await eye.page.locator("dialog").get_by_role("button", name="Close").click()
-    async with eye.page.expect_download() as downloading:
-        await eye.page.get_by_role("link", name="JSON lines").click()
+async def test_records_are_written_from_the_page_and_downloaded(console_page: BrowserPage) -> None:
+    await console_page.see("#/records?topic=payments&partition=0", "commit marker")
+    await console_page.page.get_by_role("button", name="Write a record").click()
+    await console_page.page.locator("dialog input[name=value]").fill("by hand")
+    await console_page.page.locator("dialog").get_by_role("button", name="Write a record").click()
+    await console_page.page.locator("dialog", has_text="written to payments-0 at offset").wait_for(timeout=LIMIT_MS)
+    await console_page.page.locator("dialog").get_by_role("button", name="Close").click()
+    async with console_page.page.expect_download() as downloading:
+        await console_page.page.get_by_role("link", name="JSON lines").click()
     download = await downloading.value
     assert download.suggested_filename == "payments-0.jsonl"
     assert '"value":"by hand"' in (await download.path()).read_text().splitlines()[-1]
-    assert eye.wrong == []
+    assert console_page.wrong == []
 
 
 async def test_a_hundred_thousand_transactions_are_drawn_within_a_frame_or_two(
-    semel_broker: EphemeralBroker, eye: Eye
+    semel_broker: EphemeralBroker, console_page: BrowserPage
 ) -> None:
     semel_broker.create_topic("busy")
     await asyncio.to_thread(crowd, semel_broker, "busy", 100_000)
-    await eye.see("#/timeline?topic=busy&partition=0&last=1000000", "95,000 committed")
-    box = await eye.page.locator(".lanes canvas").bounding_box()
-    await eye.page.mouse.move(box["x"] + 700, box["y"] + 100)
+    await console_page.see("#/timeline?topic=busy&partition=0&last=1000000", "95,000 committed")
+    box = await console_page.page.locator(".lanes canvas").bounding_box()
+    await console_page.page.mouse.move(box["x"] + 700, box["y"] + 100)
     taken = []
     for turn in range(24):
-        await eye.page.mouse.wheel(0, -120 if turn < 12 else 120)
-        await eye.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        taken.append(await eye.draw_ms())
+        await console_page.page.mouse.wheel(0, -120 if turn < 12 else 120)
+        await console_page.page.evaluate(
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+        taken.append(await console_page.draw_ms())
     assert sorted(taken)[len(taken) // 2] < 50, taken  # the median: the machine of a test is shared
-    assert eye.wrong == []
+    assert console_page.wrong == []

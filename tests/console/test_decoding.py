@@ -13,7 +13,7 @@ from semel import Producer
 from semel.registry.avro import AvroSerializer
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_console.decoding import Decoder
-from semel_console.guard import Guard
+from semel_console.guard import ConsoleGuard
 from semel_console.link import ClusterLink
 
 pytestmark = pytest.mark.real_time
@@ -34,7 +34,7 @@ async def registry() -> AsyncIterator[FakeRegistry]:
 async def visitor(semel_broker: EphemeralBroker, registry: FakeRegistry) -> AsyncIterator[Visitor]:
     """Its console has the registry."""
     link, decoder = ClusterLink(opened(lambda: semel_broker.bootstrap_servers)), Decoder(registry.url)
-    made = Visitor(link, Guard(), decoder=decoder)
+    made = Visitor(link, ConsoleGuard(), decoder=decoder)
     await made.enter()
     yield made
     await link.close()

@@ -11,7 +11,7 @@ from console.shop import HANGING_ID, HOSTILE, hang, keep_open, open_shop, read_s
 from console.visitor import Visitor
 from semel import Producer, TransactionGroup
 from semel_broker.testing.in_process import EphemeralBroker
-from semel_console.guard import Guard
+from semel_console.guard import ConsoleGuard
 from semel_console.link import ClusterLink
 from support.against import OutsideBroker
 
@@ -269,7 +269,7 @@ async def test_a_console_starts_before_its_broker() -> None:
     address = broker.bootstrap_servers
     broker.stop()
     link = ClusterLink(opened(lambda: address))
-    visitor = Visitor(link, Guard())
+    visitor = Visitor(link, ConsoleGuard())
     await visitor.enter()
     answer = await visitor.get("/api/facts/overview")
     assert answer.status == 503

@@ -9,7 +9,7 @@ import pytest
 from console.visitor import HOST, Visitor
 from semel import Admin
 from semel_console.files import page_files
-from semel_console.guard import Guard, is_loopback
+from semel_console.guard import ConsoleGuard, is_loopback
 from semel_console.link import ClusterLink
 
 CREATE = "/api/do/create-topic"
@@ -23,7 +23,7 @@ def never() -> AbstractAsyncContextManager[Admin]:
 @pytest.fixture
 async def visitor() -> Visitor:
     """Have entered a console that allows writes."""
-    made = Visitor(ClusterLink(never), Guard(may_write=True, host_names=["console.example"]))
+    made = Visitor(ClusterLink(never), ConsoleGuard(may_write=True, host_names=["console.example"]))
     await made.enter()
     return made
 
@@ -84,7 +84,7 @@ async def test_a_write_of_another_origin_or_without_token_is_refused(
 
 
 async def test_a_console_without_write_refuses_writes() -> None:
-    visitor = Visitor(ClusterLink(never), Guard())
+    visitor = Visitor(ClusterLink(never), ConsoleGuard())
     await visitor.enter()
     assert visitor.write_token == ""
     visitor.write_token = visitor.guard.write_token

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from console.browser import LIMIT_MS, Eye, chromium, eye_on, why_not
+from console.browser_page import LIMIT_MS, BrowserPage, chromium, eye_on, why_not
 from console.processes import running_console
 from semel import Producer
 from semel_broker.testing.in_process import EphemeralBroker
@@ -43,12 +43,12 @@ TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\],:]+|[{}\[\],:]')
 
 
 def test_numbers_that_javascript_cannot_hold_are_texts() -> None:
-    class Row(msgspec.Struct):
+    class JsonRow(msgspec.Struct):
         producer_id: int
         data: bytes
 
     found = {
-        "rows": [Row(BIG, b"\xd7" * 40)],
+        "rows": [JsonRow(BIG, b"\xd7" * 40)],
         "edge": 2**53 - 1,
         "over": 2**53,
         "below": -(2**53),
@@ -62,7 +62,7 @@ def test_numbers_that_javascript_cannot_hold_are_texts() -> None:
 
 
 @pytest.fixture
-async def eye(semel_broker: EphemeralBroker) -> AsyncIterator[Eye]:
+async def console_page(semel_broker: EphemeralBroker) -> AsyncIterator[BrowserPage]:
     semel_broker.create_topic("values", 1)
     async with Producer(bootstrap_servers=semel_broker.bootstrap_servers) as producer:
         for value in VALUES[:2]:
@@ -74,8 +74,8 @@ async def eye(semel_broker: EphemeralBroker) -> AsyncIterator[Eye]:
 in_browser = [pytest.mark.real_time, pytest.mark.thorough, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
-async def laid_out(eye: Eye, text: str) -> str | None:
-    found: Any = await eye.page.evaluate("async text => (await import('/json_layout.js')).laidOut(text)", text)
+async def laid_out(console_page: BrowserPage, text: str) -> str | None:
+    found: Any = await console_page.page.evaluate("async text => (await import('/json_layout.js')).laidOut(text)", text)
     assert found is None or isinstance(found, str)
     return found
 
@@ -83,33 +83,36 @@ async def laid_out(eye: Eye, text: str) -> str | None:
 class TestInABrowser:
     pytestmark = in_browser
 
-    async def test_each_token_stays_as_it_is_written(self, eye: Eye) -> None:
+    async def test_each_token_stays_as_it_is_written(self, console_page: BrowserPage) -> None:
         for value in VALUES:
-            shown = await laid_out(eye, value)
+            shown = await laid_out(console_page, value)
             assert shown is not None, value[:60]
             assert TOKEN.findall(shown) == TOKEN.findall(value)
         for text in NOT_JSON:
-            assert await laid_out(eye, text) is None, text[:60]
-        assert await laid_out(eye, '{"a":[1,{"b":[]}]}') == '{\n  "a": [\n    1,\n    {\n      "b": []\n    }\n  ]\n}'
+            assert await laid_out(console_page, text) is None, text[:60]
+        assert (
+            await laid_out(console_page, '{"a":[1,{"b":[]}]}')
+            == '{\n  "a": [\n    1,\n    {\n      "b": []\n    }\n  ]\n}'
+        )
 
-    async def test_the_view_shows_numbers_as_they_are(self, eye: Eye) -> None:
-        await eye.see("#/records?topic=values&partition=0", "price")
-        await eye.page.get_by_label("Values as").select_option("JSON")
-        await eye.page.locator("button[aria-expanded=false]").first.click()
-        shown = await eye.page.locator("pre").last.inner_text()
+    async def test_the_view_shows_numbers_as_they_are(self, console_page: BrowserPage) -> None:
+        await console_page.see("#/records?topic=values&partition=0", "price")
+        await console_page.page.get_by_label("Values as").select_option("JSON")
+        await console_page.page.locator("button[aria-expanded=false]").first.click()
+        shown = await console_page.page.locator("pre").last.inner_text()
         for token in ("12345678901234567890", "1.10", "1e400", "-0", "\\u0041\\/\\n"):
             assert token in shown
         assert shown.count('"id"') == 2
-        assert eye.wrong == []
+        assert console_page.wrong == []
 
-    async def test_helpers_of_offsets_are_exact(self, eye: Eye) -> None:
+    async def test_helpers_of_offsets_are_exact(self, console_page: BrowserPage) -> None:
         script = """async () => {
           const { below, earlier, minus, number } = await import('/format.js');
           const [big, less] = ['4611686018427387905', '4611686018427387903'];
           return [number(big), number(1234), number(null), minus(big, less), minus(big, 1), below(2, 10),
             below('9007199254740993', '10007199254740993'), earlier(150, 100, 60), earlier(big, 100, 0)];
         }"""
-        assert await eye.page.evaluate(script) == [
+        assert await console_page.page.evaluate(script) == [
             "4,611,686,018,427,387,905", "1,234", "–", 2, "4611686018427387904", True, True, 60, "4611686018427387805",
         ]  # fmt: skip
 
@@ -130,19 +133,21 @@ class TestInABrowser:
             ("#/constructor", 'There is no page "constructor"'),
         ],
     )
-    async def test_an_address_that_shows_no_page_says_why(self, eye: Eye, address: str, said: str) -> None:
-        await eye.see(address, said)
-        await eye.see("#/topics", "values")
-        assert eye.wrong == []
+    async def test_an_address_that_shows_no_page_says_why(
+        self, console_page: BrowserPage, address: str, said: str
+    ) -> None:
+        await console_page.see(address, said)
+        await console_page.see("#/topics", "values")
+        assert console_page.wrong == []
 
     @pytest.mark.parametrize(
         "address", ["#/topic?name=other", "#/group?name=other", "#/transaction?id=other", "#/records?topic=other"]
     )
     async def test_the_page_of_something_that_does_not_exist_does_not_seem_to_wait(
-        self, eye: Eye, address: str
+        self, console_page: BrowserPage, address: str
     ) -> None:
-        await eye.page.evaluate("address => { location.hash = address }", address)
-        await eye.page.locator("#banner:visible").wait_for(timeout=LIMIT_MS)
-        body = eye.page.locator("main .live").first
+        await console_page.page.evaluate("address => { location.hash = address }", address)
+        await console_page.page.locator("#banner:visible").wait_for(timeout=LIMIT_MS)
+        body = console_page.page.locator("main .live").first
         shown = await body.evaluate("element => getComputedStyle(element, '::before').content")
         assert "Asking" not in shown

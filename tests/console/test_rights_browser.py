@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from console.browser import LIMIT_MS, Eye, chromium, eye_on, why_not
+from console.browser_page import LIMIT_MS, BrowserPage, chromium, eye_on, why_not
 from console.processes import running_console
 from console.viewer import VIEWER, entry, two_topics
 from semel.admin import Operation, ResourceType
@@ -41,7 +41,7 @@ REFUSED = {
 
 
 @pytest.fixture
-async def eye(semel_broker: EphemeralBroker, tmp_path: Path) -> AsyncIterator[Eye]:
+async def console_page(semel_broker: EphemeralBroker, tmp_path: Path) -> AsyncIterator[BrowserPage]:
     """Of a principal that may describe and read `orders`, and nothing else."""
     rights = [entry(ResourceType.TOPIC, "orders", each) for each in (Operation.DESCRIBE, Operation.READ)]
     await two_topics(semel_broker, *rights)
@@ -54,19 +54,19 @@ async def eye(semel_broker: EphemeralBroker, tmp_path: Path) -> AsyncIterator[Ey
         yield await eye_on(browser, console)
 
 
-async def test_pages_show_what_the_principal_may_see(eye: Eye) -> None:
+async def test_pages_show_what_the_principal_may_see(console_page: BrowserPage) -> None:
     for address, text in SHOWN.items():
-        await eye.see(address, text)
-        assert not await eye.page.locator("#banner").is_visible()
-        assert "secrets" not in await eye.page.inner_text("main")
-    assert eye.wrong == []
+        await console_page.see(address, text)
+        assert not await console_page.page.locator("#banner").is_visible()
+        assert "secrets" not in await console_page.page.inner_text("main")
+    assert console_page.wrong == []
 
 
-async def test_pages_that_are_refused_name_the_right(eye: Eye) -> None:
+async def test_pages_that_are_refused_name_the_right(console_page: BrowserPage) -> None:
     for address, text in REFUSED.items():
-        await eye.page.evaluate("address => { location.hash = address }", address)
-        banner = eye.page.locator("#banner:visible")
+        await console_page.page.evaluate("address => { location.hash = address }", address)
+        banner = console_page.page.locator("#banner:visible")
         await banner.wait_for(timeout=LIMIT_MS)
         said = await banner.inner_text()
         assert any(each in said for each in text.split("|")), (address, said)
-    assert [each for each in eye.wrong if "403" not in each] == []
+    assert [each for each in console_page.wrong if "403" not in each] == []

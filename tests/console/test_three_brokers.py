@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from console.browser import LIMIT_MS, Eye, chromium, eye_on, why_not
+from console.browser_page import LIMIT_MS, BrowserPage, chromium, eye_on, why_not
 from console.processes import running_console
 from console.shop import keep_open, open_shop, read_some, sell
 from semel import Admin, Producer
 from support import etcd
-from support.three import Three
+from support.three import EtcdAndThreeBrokers
 
 pytestmark = [
     pytest.mark.real_time,
@@ -39,23 +39,25 @@ OPEN_PAGES = ("#/", "#/topic?name=orders", "#/timeline?topic=orders&partition=0"
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Three]:
+def cluster(tmp_path: Path) -> Iterator[EtcdAndThreeBrokers]:
     """Three brokers over an etcd. A leader that dies is replaced after two seconds."""
-    made = Three(tmp_path, **{"broker.session.timeout.ms": "2000", "group.initial.rebalance.delay.ms": "0"})
+    made = EtcdAndThreeBrokers(
+        tmp_path, **{"broker.session.timeout.ms": "2000", "group.initial.rebalance.delay.ms": "0"}
+    )
     made.start()
     yield made
     made.stop()
 
 
 @pytest.fixture
-async def eyes(cluster: Three) -> AsyncIterator[list[Eye]]:
+async def eyes(cluster: EtcdAndThreeBrokers) -> AsyncIterator[list[BrowserPage]]:
     """A browser on each of `OPEN_PAGES`, over a shop with an open transaction."""
     await open_shop(cluster.addresses)
     producer, consumer = await keep_open(cluster.addresses), await read_some(cluster.addresses, "stock")
     async with chromium() as browser, running_console(cluster.addresses, "--write") as console:
         found = [await eye_on(browser, console) for _ in OPEN_PAGES]
-        for eye, address in zip(found, OPEN_PAGES, strict=True):
-            await eye.see(address, PAGES[address])
+        for console_page, address in zip(found, OPEN_PAGES, strict=True):
+            await console_page.see(address, PAGES[address])
         yield found
     await consumer.stop()
     await asyncio.gather(producer.stop(), return_exceptions=True)
@@ -67,7 +69,7 @@ async def leader_of_orders(addresses: str) -> int:
         return found.partitions[0].leader
 
 
-async def test_each_page_shows_its_facts_without_an_error(eyes: list[Eye]) -> None:
+async def test_each_page_shows_its_facts_without_an_error(eyes: list[BrowserPage]) -> None:
     for address, text in PAGES.items():
         await eyes[0].see(address, text)
     await eyes[0].see("#/", "each with a leader and all its replicas in sync")
@@ -76,7 +78,7 @@ async def test_each_page_shows_its_facts_without_an_error(eyes: list[Eye]) -> No
     assert [each.wrong for each in eyes] == [[]] * len(eyes)
 
 
-async def test_pages_follow_when_a_leader_is_killed(cluster: Three, eyes: list[Eye]) -> None:
+async def test_pages_follow_when_a_leader_is_killed(cluster: EtcdAndThreeBrokers, eyes: list[BrowserPage]) -> None:
     overview, topic, timeline, transactions = eyes
     killed = await leader_of_orders(cluster.addresses)
     await asyncio.to_thread(cluster.brokers[killed].kill)
@@ -93,5 +95,5 @@ async def test_pages_follow_when_a_leader_is_killed(cluster: Three, eyes: list[E
     await transactions.page.get_by_role("link", name="late").wait_for(timeout=LIMIT_MS)
     await asyncio.to_thread(cluster.brokers[killed].start)
     await overview.page.locator(".verdict", has_text="Healthy").wait_for(timeout=2 * LIMIT_MS)
-    for eye in eyes:
-        await eye.page.locator("#banner").wait_for(state="hidden", timeout=LIMIT_MS)
+    for console_page in eyes:
+        await console_page.page.locator("#banner").wait_for(state="hidden", timeout=LIMIT_MS)

@@ -12,7 +12,7 @@ from semel import Admin, NewTopic, Producer
 from semel.admin import Acl, Operation, PatternType, Permission, ResourceType
 from semel.cli.shared.client_settings import ClientSettings
 from semel_broker.testing.in_process import EphemeralBroker
-from semel_console.guard import Guard
+from semel_console.guard import ConsoleGuard
 from semel_console.link import ClusterLink
 
 VIEWER = "viewer"
@@ -41,7 +41,7 @@ async def seen_by(broker: EphemeralBroker, user: str) -> AsyncIterator[Visitor]:
         return ClientSettings(broker.client_settings("semel", user), {}).admin(SETTINGS, quiet=True)
 
     link = ClusterLink(opened)
-    visitor = Visitor(link, Guard(may_write=True))
+    visitor = Visitor(link, ConsoleGuard(may_write=True))
     await visitor.enter()
     yield visitor
     await link.close()

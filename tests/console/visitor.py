@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from semel_console.app import Producing, console_app
-from semel_console.guard import WRITE_HEADER, Guard
+from semel_console.guard import WRITE_HEADER, ConsoleGuard
 from semel_console.link import ClusterLink
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ HOST = "127.0.0.1:9480"
 LIMIT_S = 20
 
 
-class Answer:
+class HttpAnswer:
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status, self.headers, self.body = status, headers, body
 
@@ -39,7 +39,7 @@ class Visitor:
     def __init__(
         self,
         link: ClusterLink,
-        guard: Guard,
+        guard: ConsoleGuard,
         *,
         every_s: float = 0.01,
         producing: Producing | None = None,
@@ -63,10 +63,10 @@ class Visitor:
         assert found.status == 200, found.body
         return found.json
 
-    async def get(self, path: str, **changed: str | None) -> Answer:
+    async def get(self, path: str, **changed: str | None) -> HttpAnswer:
         return await self._request("GET", path, b"", {"sec-fetch-site": "same-origin", **changed})
 
-    async def post(self, path: str, body: object, **changed: str | None) -> Answer:
+    async def post(self, path: str, body: object, **changed: str | None) -> HttpAnswer:
         given = {
             "origin": f"http://{HOST}",
             "sec-fetch-site": "same-origin",
@@ -108,7 +108,7 @@ class Visitor:
             await asyncio.wait([served], timeout=LIMIT_S)
             assert served.done()
 
-    async def _request(self, method: str, path: str, body: bytes, headers: Mapping[str, str | None]) -> Answer:
+    async def _request(self, method: str, path: str, body: bytes, headers: Mapping[str, str | None]) -> HttpAnswer:
         asked: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
         got: list[Mapping[str, Any]] = []
 
@@ -123,7 +123,7 @@ class Visitor:
 
         await asyncio.wait_for(self.app(self._scope(method, path, headers), receive, send), LIMIT_S)
         shown = {name.decode(): value.decode() for name, value in got[0]["headers"]}
-        return Answer(got[0]["status"], shown, b"".join(each.get("body", b"") for each in got[1:]))
+        return HttpAnswer(got[0]["status"], shown, b"".join(each.get("body", b"") for each in got[1:]))
 
     def _scope(self, method: str, path: str, headers: Mapping[str, str | None]) -> dict[str, Any]:
         given: dict[str, str | None] = {"host": HOST, "cookie": self.cookie, **headers}

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 from demo.counting.report import show  # noqa: E402
 from demo.counting.totals import Total, parse, truth  # noqa: E402
 from demo.flights import flights  # noqa: E402
-from demo.report import Audit  # noqa: E402
+from demo.report import RowAudit  # noqa: E402
 
 
 def test_every_figure_is_exact_when_the_broker_is_killed() -> None:
@@ -40,14 +40,14 @@ def test_every_figure_is_exact_when_brokers_with_users_over_tls_are_killed() -> 
     assert "Every figure is exact." in done.stdout
 
 
-def audited(rows: list[int], sent: int) -> Audit:
-    audit = Audit(sent)
+def audited(rows: list[int], sent: int) -> RowAudit:
+    audit = RowAudit(sent)
     for row in rows:
         audit.add(row)
     return audit
 
 
-def shown(audit: Audit, counted: dict[str, Total]) -> bool:
+def shown(audit: RowAudit, counted: dict[str, Total]) -> bool:
     return show(Console(file=io.StringIO()), audit, counted, {"UA": Total(3, 10)}, kills=0)
 
 

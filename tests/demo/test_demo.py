@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from demo.flights import airline_of, airlines, enriched, flights, row_of, truth  # noqa: E402
-from demo.report import Audit, verdict  # noqa: E402
+from demo.report import RowAudit, verdict  # noqa: E402
 
 
 @pytest.mark.thorough
@@ -28,14 +28,14 @@ def test_every_figure_is_exact_when_brokers_and_workers_are_killed() -> None:
     assert "Every figure is exact." in done.stdout
 
 
-def audited(rows: list[int], sent: int) -> Audit:
-    audit = Audit(sent)
+def audited(rows: list[int], sent: int) -> RowAudit:
+    audit = RowAudit(sent)
     for row in rows:
         audit.add(row)
     return audit
 
 
-def is_exact(source: Audit, committed: Audit, fenced: bool = True, airlines_right: bool = True) -> bool:
+def is_exact(source: RowAudit, committed: RowAudit, fenced: bool = True, airlines_right: bool = True) -> bool:
     return verdict(Console(file=io.StringIO()), source, committed, fenced, airlines_right)
 
 

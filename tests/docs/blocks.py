@@ -39,7 +39,7 @@ MARK = re.compile(r"not run: (?P<reason>[^;]+?)(?:; lines: (?P<lines>.+))?")
 
 
 @dataclass(frozen=True)
-class Block:
+class DocumentBlock:
     """line: that of the first fence, from 1. reason: why it, or the lines that begin with `left_out`, are not run."""
 
     page: str
@@ -60,11 +60,11 @@ class Block:
         return self.language in RUNNABLE and (not self.reason or bool(self.left_out))
 
 
-def blocks_of(text: str, page: str = "") -> Iterator[Block]:
+def blocks_of(text: str, page: str = "") -> Iterator[DocumentBlock]:
     """The blocks of a page, in order."""
     for found in BLOCK.finditer(text):
         mark = MARK.fullmatch(found["mark"] or "")
-        yield Block(
+        yield DocumentBlock(
             page,
             text.count("\n", 0, found.start("language")) + 1,
             found["language"],
@@ -75,6 +75,6 @@ def blocks_of(text: str, page: str = "") -> Iterator[Block]:
         )
 
 
-def blocks_of_page(page: str) -> list[Block]:
+def blocks_of_page(page: str) -> list[DocumentBlock]:
     """The blocks of a file of the repository, for example `docs/quotas.md`."""
     return list(blocks_of((ROOT / page).read_text(), page))

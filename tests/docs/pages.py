@@ -19,7 +19,7 @@ import textwrap
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from docs.blocks import COMMANDS, Block
+from docs.blocks import COMMANDS, DocumentBlock
 from docs.presumed import Presumed
 
 MARK = "#### command"
@@ -55,7 +55,7 @@ def _pattern(line: str) -> str:
     return re.escape(line).replace(re.escape("..."), ".*") + r"\n"
 
 
-def type_page(blocks: list[Block], at: Path, presumed: Presumed, timeout_s: float = 240) -> None:
+def type_page(blocks: list[DocumentBlock], at: Path, presumed: Presumed, timeout_s: float = 240) -> None:
     """Run the blocks of a page in the empty folder `at`. Ports are free ones instead of 9092, 9093, and the `tens`."""
     for old in presumed.replace:
         assert any(old in each.text for each in blocks), f"the page has no {old!r} any more: see presumed.py"
@@ -98,7 +98,7 @@ def _substituted(text: str, substitutes: dict[str, str]) -> str:
     return text
 
 
-def _commands(block: Block) -> list[Command]:
+def _commands(block: DocumentBlock) -> list[Command]:
     """Without the lines that are marked as not run."""
     commands: list[Command] = []
     for line in _lines(block.text):
@@ -128,7 +128,7 @@ def _lines(text: str) -> list[str]:
     return found
 
 
-def _program(blocks: list[Block], around: dict[str, tuple[str, str]]) -> str:
+def _program(blocks: list[DocumentBlock], around: dict[str, tuple[str, str]]) -> str:
     """The blocks as one program, with what the page presumes around them. `await` outside of a function is allowed."""
     parts = []
     for block in blocks:

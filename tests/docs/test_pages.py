@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from docs.blocks import REASONS, ROOT, RUNNABLE, SHOWN, Block, blocks_of, blocks_of_page
+from docs.blocks import REASONS, ROOT, RUNNABLE, SHOWN, DocumentBlock, blocks_of, blocks_of_page
 from docs.pages import PROGRAMS, type_page
 from docs.presumed import PRESUMED, Presumed
 
@@ -25,7 +25,7 @@ RUN_ELSEWHERE = {
 """Blocks, by page and language, that a test runs which adds more than a shell: that test takes all of them."""
 
 
-def runs_here(block: Block) -> bool:
+def runs_here(block: DocumentBlock) -> bool:
     return block.runs and (block.page, block.language) not in RUN_ELSEWHERE
 
 
@@ -53,7 +53,7 @@ def test_the_page_does_what_it_says(page: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "block", [each for each in BLOCKS if each.reason and each.language in RUNNABLE], ids=lambda each: each.place
 )
-def test_a_block_that_is_not_run_has_one_of_the_reasons(block: Block) -> None:
+def test_a_block_that_is_not_run_has_one_of_the_reasons(block: DocumentBlock) -> None:
     """Each is a line in the list of skipped tests: `pytest -rs`."""
     assert block.reason.startswith(REASONS), f"{block.place}: {block.reason!r} is not one of {REASONS}"
     assert all(words in block.text for words in block.left_out)

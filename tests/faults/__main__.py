@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faults.plan import RoundPlan, draw
-from faults.round import Round, Verdict
+from faults.round import Round, RoundVerdict
 from faults.small_disk import why_not
 
 console = Console(highlight=False, soft_wrap=True)
@@ -35,7 +35,7 @@ async def main() -> int:
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     directory = Path(tempfile.mkdtemp(prefix="semel-faults-"))
     plan_of = single(why_not()) if arguments.brokers == 1 else cluster(secure=arguments.secure)
-    verdicts: list[Verdict] = []
+    verdicts: list[RoundVerdict] = []
     deadline = time.monotonic() + arguments.minutes * 60
     while not verdicts or time.monotonic() < deadline:
         plan = plan_of(seed + len(verdicts))
@@ -97,7 +97,7 @@ def parse_arguments() -> argparse.Namespace:
     return found
 
 
-def report(verdict: Verdict, directory: Path, plan: RoundPlan) -> None:
+def report(verdict: RoundVerdict, directory: Path, plan: RoundPlan) -> None:
     cluster = " SECURE=1" if plan.secure else "" if plan.brokers == 1 else f" BROKERS={plan.brokers}"
     color = "green" if verdict.is_clean else "red"
     done = ", ".join(f"{count} {what}" for what, count in sorted(verdict.operations.items()))
@@ -113,7 +113,7 @@ def report(verdict: Verdict, directory: Path, plan: RoundPlan) -> None:
         console.print(f"  kept in {directory}; again: make faults{cluster} SEED={verdict.seed} MINUTES=0")
 
 
-def table(verdicts: list[Verdict]) -> Table:
+def table(verdicts: list[RoundVerdict]) -> Table:
     operations: Counter[str] = sum((verdict.operations for verdict in verdicts), Counter())
     faults: Counter[str] = sum((verdict.faults for verdict in verdicts), Counter())
     bad = Counter(anomaly.checker for verdict in verdicts for anomaly in verdict.anomalies)

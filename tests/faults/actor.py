@@ -20,17 +20,17 @@ DEFAULT_PATIENCE_S = 10.0
 SESSION_MS = 2_000
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class StepOutcome(msgspec.Struct, frozen=True):
     """The outcome of a step. `outcome`: a word of the scenario language. `words`: the client's error message."""
 
     outcome: str
     words: str = ""
 
 
-OK = Outcome("ok")
+OK = StepOutcome("ok")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ActorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a `client` line. `patience_s`: the time after which the client gives up a step."""
 
     name: str
@@ -44,24 +44,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Actor(ABC):
-    """A producer, and a consumer if the client has a group. `do` returns the client's error as an Outcome."""
+    """A producer, and a consumer if the client has a group. `do` returns the client's error as a StepOutcome."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ActorOptions) -> None:
         self.settings = settings
 
-    async def start(self) -> Outcome:
+    async def start(self) -> StepOutcome:
         return await self._tell(self._start())
 
-    async def do(self, verb: str, words: list[str]) -> Outcome:
+    async def do(self, verb: str, words: list[str]) -> StepOutcome:
         return await self._tell(getattr(self, verb)(*words))
 
-    async def _tell(self, doing: Any) -> Outcome:
+    async def _tell(self, doing: Any) -> StepOutcome:
         try:
             await doing
         except self.errors as error:
-            return Outcome(self.outcome_of(error), f"{type(error).__name__}: {error}")
+            return StepOutcome(self.outcome_of(error), f"{type(error).__name__}: {error}")
         except _Unexpected as error:
-            return Outcome("refused", str(error))
+            return StepOutcome("refused", str(error))
         return OK
 
     errors: tuple[type[Exception], ...]
@@ -113,7 +113,7 @@ class _Unexpected(Exception):  # noqa: N818 (it is an outcome of a scenario, not
     """The records read are not those of the scenario."""
 
 
-def make(settings: Settings) -> Actor:
+def make(settings: ActorOptions) -> Actor:
     if settings.library == "confluent":
         from faults.actor_confluent import ConfluentActor
 
@@ -123,7 +123,7 @@ def make(settings: Settings) -> Actor:
     return SemelActor(settings)
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: ActorOptions) -> None:
     """Execute the commands from standard input one after the other, until its end."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
@@ -135,7 +135,7 @@ async def serve(settings: Settings) -> None:
         say(await actor.do(command["verb"], command["words"]))
 
 
-def say(outcome: Outcome) -> None:
+def say(outcome: StepOutcome) -> None:
     sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
     sys.stdout.flush()
 
@@ -144,7 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("settings", help="Settings as JSON")
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s")
-    asyncio.run(serve(msgspec.json.decode(parser.parse_args().settings, type=Settings)))
+    asyncio.run(serve(msgspec.json.decode(parser.parse_args().settings, type=ActorOptions)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from faults.actor import SESSION_MS, Actor, Settings
+from faults.actor import SESSION_MS, Actor, ActorOptions
 
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 TIMEOUT = ("_TIMED_OUT", "_MSG_TIMED_OUT", "_TIMED_OUT_QUEUE")
@@ -18,7 +18,7 @@ class ConfluentActor(Actor):
 
     errors = (KafkaException,)
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ActorOptions) -> None:
         super().__init__(settings)
         self._producer: Any = None
         self._consumer: Any = None

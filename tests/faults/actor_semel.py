@@ -17,7 +17,7 @@ from semel.errors import (
     TransactionWasCommitted,
 )
 
-from faults.actor import SESSION_MS, Actor, Settings
+from faults.actor import SESSION_MS, Actor, ActorOptions
 
 OUTCOMES: tuple[tuple[type[KafkaError], str], ...] = (
     (ProducerFenced, "fenced"),
@@ -33,7 +33,7 @@ OUTCOMES: tuple[tuple[type[KafkaError], str], ...] = (
 class SemelActor(Actor):
     errors = (KafkaError,)
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ActorOptions) -> None:
         super().__init__(settings)
         patience_ms = round(settings.patience_s * 1000)
         self._common: dict[str, Any] = {

@@ -20,7 +20,7 @@ class StillAlive(Exception):  # noqa: N818 (it is an outcome of a scenario, not 
     """The process should have ended by itself and still runs."""
 
 
-class Broker(BrokerProcess):
+class ProxiedBroker(BrokerProcess):
     """A broker behind a proxy. `advertised_port`: the proxy's. Methods that wait for the process do so in a thread."""
 
     def __init__(self, data_dir: Path, settings: dict[str, str], advertised_port: int, disk: SmallDisk | None) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from faults import files
-from faults.broker import Broker
+from faults.broker import ProxiedBroker
 from faults.fault_injector import FaultInjector
 from faults.plan import SERIAL
 from faults.proxy import Direction, Proxy
-from faults.worker_processes import Worker
+from faults.worker_processes import WorkerProcesses
 
 EMPTY_FILES = ("flip", "truncate")
 """Kinds of damage that an empty file cannot have."""
@@ -28,9 +28,14 @@ class BrokerFaultInjector(FaultInjector):
     serial = SERIAL
 
     def __init__(
-        self, broker: Broker, proxy: Proxy, workers: dict[str, Worker], rng: random.Random, problems: list[str],
+        self,
+        broker: ProxiedBroker,
+        proxy: Proxy,
+        workers: dict[str, WorkerProcesses],
+        rng: random.Random,
+        problems: list[str],
         say: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(workers, rng, problems, say)
         self._broker, self._proxy = broker, proxy
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from demo import client_settings
 from tools.cluster import choice, compose, secured
-from tools.cluster.cluster import Cluster
+from tools.cluster.cluster import RunningProject
 
 ROOT = Path(__file__).parents[2]
 ETCD = "etcd"
 START_S = 60.0
 
 
-class Brokers:
+class BrokerProcesses:
     """The processes, from `start` to `close`. Names of services: "etcd", "broker-1", "broker-2", ..."""
 
     def __init__(self, folder: Path, settings: dict[str, str], *, secure: bool = False) -> None:
@@ -32,7 +32,7 @@ class Brokers:
         )
         change(project, settings)
         self.names = [name for name in project.services if name.startswith("broker-")]
-        self.cluster = Cluster(project, folder, choice.place(project, folder))
+        self.cluster = RunningProject(project, folder, choice.place(project, folder))
         self.starts: dict[str, int] = dict.fromkeys(project.services, 1)
         """The number of starts of each service, without the restarts by its restart policy."""
         self._log_bytes: dict[str, int] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from faults.actor import Outcome, Settings
+from faults.actor import ActorOptions, StepOutcome
 
 TESTS = Path(__file__).parents[1]
 
@@ -24,12 +24,12 @@ class ClientEnded(Exception):  # noqa: N818 (it is an outcome of a scenario, not
 class ClientProcess:
     """A process of `python -m faults.actor`: sends it one command at a time, and receives the outcome."""
 
-    def __init__(self, settings: Settings, log: Path) -> None:
+    def __init__(self, settings: ActorOptions, log: Path) -> None:
         self._settings, self._log = settings, log
         self._process: asyncio.subprocess.Process | None = None
-        self.running: asyncio.Task[Outcome] | None = None
+        self.running: asyncio.Task[StepOutcome] | None = None
 
-    async def start(self) -> Outcome:
+    async def start(self) -> StepOutcome:
         command = [sys.executable, "-m", "faults.actor", msgspec.json.encode(self._settings).decode()]
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -38,20 +38,20 @@ class ClientProcess:
             )  # fmt: skip
         return await self._outcome()
 
-    async def do(self, verb: str, words: tuple[str, ...]) -> Outcome:
+    async def do(self, verb: str, words: tuple[str, ...]) -> StepOutcome:
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"verb": verb, "words": words}).encode() + b"\n")
         await self._process.stdin.drain()
         return await self._outcome()
 
-    async def _outcome(self) -> Outcome:
+    async def _outcome(self) -> StepOutcome:
         assert self._process is not None
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line:
             raise ClientEnded(f"the process of {self._settings.name} has ended; see {self._log}")
-        return msgspec.json.decode(line, type=Outcome)
+        return msgspec.json.decode(line, type=StepOutcome)
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from sim.events import Place
 
-from faults.brokers import ETCD, Brokers
+from faults.brokers import ETCD, BrokerProcesses
 from faults.cluster_observer import GROUP, LOST, TRANSACTION, ClusterObserver, in_sync
 from faults.cluster_plan import SERIAL
 from faults.fault_injector import FaultInjector
 from faults.latency_probe import LatencyProbe
 from faults.observer import NotReadable
-from faults.worker_processes import Worker
+from faults.worker_processes import WorkerProcesses
 from tools.cluster.places import HOST
 
 SYNC_S = 60.0
@@ -30,7 +30,7 @@ class ClusterFaultInjector(FaultInjector):
     serial = SERIAL
 
     def __init__(
-        self, brokers: Brokers, workers: dict[str, Worker], rng: random.Random, problems: list[str],
+        self, brokers: BrokerProcesses, workers: dict[str, WorkerProcesses], rng: random.Random, problems: list[str],
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
         super().__init__(workers, rng, problems, say)

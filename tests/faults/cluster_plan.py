@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from faults.plan import GAP_S, ROUND_S, TOPICS, Fault, RoundPlan, draw_pipelines, draw_workers
+from faults.plan import GAP_S, ROUND_S, TOPICS, PlannedFault, RoundPlan, draw_pipelines, draw_workers
 from faults.worker import WorkerPlan
 
 BROKERS = 3
@@ -60,7 +60,7 @@ def _faults(rng: Random, kinds: list[str], workers: list[WorkerPlan], duration_s
     at_s = 2.0
     while at_s < duration_s:
         after_s = rng.uniform(*GAP_S)
-        fault = Fault(kind=(kind := rng.choice(kinds)), after_s=after_s, args=KINDS[kind](rng, workers))
+        fault = PlannedFault(kind=(kind := rng.choice(kinds)), after_s=after_s, args=KINDS[kind](rng, workers))
         yield fault
         at_s += after_s + (TAKES_S.get(kind, 0.0) + fault.args.get("for_s", 0.0) if kind in SERIAL else 0.0)
 

@@ -7,8 +7,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from faults.plan import Fault
-from faults.worker_processes import Worker
+from faults.plan import PlannedFault
+from faults.worker_processes import WorkerProcesses
 
 
 class FaultInjector:
@@ -22,7 +22,7 @@ class FaultInjector:
     serial: tuple[str, ...] = ()
 
     def __init__(
-        self, workers: dict[str, Worker], rng: random.Random, problems: list[str], say: Callable[[str], None]
+        self, workers: dict[str, WorkerProcesses], rng: random.Random, problems: list[str], say: Callable[[str], None]
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.notes: list[str] = []
@@ -30,7 +30,7 @@ class FaultInjector:
         self._problems, self._say = problems, say
         self._windows: list[asyncio.Task[None]] = []
 
-    async def inject(self, fault: Fault) -> None:
+    async def inject(self, fault: PlannedFault) -> None:
         await asyncio.sleep(fault.after_s)
         await self.check()
         self._say(str(fault))

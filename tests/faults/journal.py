@@ -12,7 +12,7 @@ import msgspec
 from sim.history import History
 
 
-class _Lines(list[Any]):
+class _EventLines(list[Any]):
     """In place of a list of events: `append` writes each event as a line of a file, with one system call."""
 
     def __init__(self, path: Path) -> None:
@@ -30,7 +30,7 @@ def now_ms() -> float:
 def journal(path: Path) -> History:
     """The history of one process, for `read`. Its events are not kept in memory."""
     history = History(now_ms)
-    history.events = _Lines(path)
+    history.events = _EventLines(path)
     return history
 
 

@@ -16,7 +16,7 @@ from semel_protocol.messages.k65_describe_transactions import (
 )
 from semel_protocol.records import decode_batch
 from sim.events import Place
-from sim.final import Batch, PartitionEnd, Row
+from sim.final import LogBatch, PartitionEnd, ReadRecord
 
 READ_COMMITTED = 1
 STABLE_OFFSETS_VERSION = 7
@@ -133,9 +133,9 @@ class Observer:
         return row
 
 
-def _facts(header: BatchHeader, batch: memoryview) -> Batch:
+def _facts(header: BatchHeader, batch: memoryview) -> LogBatch:
     marker = read_marker(batch, header) if header.is_control else None
-    return Batch(
+    return LogBatch(
         base_offset=header.base_offset,
         last_offset=header.last_offset,
         producer_id=header.producer_id,
@@ -148,8 +148,8 @@ def _facts(header: BatchHeader, batch: memoryview) -> Batch:
     )
 
 
-def _rows(header: BatchHeader, batch: memoryview) -> list[Row]:
-    return [Row(each.offset, _text(each.key), _text(each.value)) for each in decode_batch(batch, header)]
+def _rows(header: BatchHeader, batch: memoryview) -> list[ReadRecord]:
+    return [ReadRecord(each.offset, _text(each.key), _text(each.value)) for each in decode_batch(batch, header)]
 
 
 def _text(data: bytes | None) -> str | None:

@@ -9,14 +9,14 @@ from random import Random
 from typing import Any
 
 import msgspec
-from sim.events import Pipeline, Topic
+from sim.events import HistoryTopic, Pipeline
 
 from faults.worker import SESSION_MS, TRANSACTION_TIMEOUT_MS, WorkerPlan
 
 SOURCE = "source"
 LISTS = ("list-a", "list-b")
 PARTITIONS = 3
-TOPICS = [Topic(name, PARTITIONS) for name in (SOURCE, *LISTS, "out-semel", "out-confluent")]
+TOPICS = [HistoryTopic(name, PARTITIONS) for name in (SOURCE, *LISTS, "out-semel", "out-confluent")]
 GAP_S = (0.1, 1.5)
 """Seconds between the end of a fault and the next fault: least and most."""
 ROUND_S = (20.0, 45.0)
@@ -25,7 +25,7 @@ SERIAL = ("kill-broker", "terminate-broker", "pause-broker", "full-disk", "break
 """Kinds of faults that end before the next fault begins; the others overlap."""
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
     """A fault. `kind`: one of `KINDS`. `after_s`: seconds after the previous fault (after its end, if it is serial)."""
 
     kind: str
@@ -45,9 +45,9 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float
     settings: dict[str, str]
     workers: list[WorkerPlan]
-    topics: list[Topic]
+    topics: list[HistoryTopic]
     pipelines: list[Pipeline]
-    faults: list[Fault]
+    faults: list[PlannedFault]
     brokers: int = 1
     secure: bool = False
     """Three brokers with users over TLS, as deploy/docker-compose.secure.yml has them."""
@@ -137,7 +137,7 @@ def _faults(rng: Random, kinds: list[str], workers: list[WorkerPlan], duration_s
     at_s = 1.0
     while at_s < duration_s:
         after_s = rng.uniform(*GAP_S)
-        fault = Fault(kind=(kind := rng.choice(kinds)), after_s=after_s, args=KINDS[kind](rng, workers))
+        fault = PlannedFault(kind=(kind := rng.choice(kinds)), after_s=after_s, args=KINDS[kind](rng, workers))
         yield fault
         at_s += after_s + (fault.args.get("for_s", 0.5) if kind in SERIAL else 0.0)
 

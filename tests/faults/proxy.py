@@ -31,7 +31,7 @@ class Direction(Enum):
     ANSWER = "answer"
 
 
-class Rule:
+class FrameRule:
     """Applies to the next frame of one API of one client in one direction. The frame is held until `release`; with
     `lose` it is never delivered, and its connection is reset, so that the client notices.
     """
@@ -63,9 +63,9 @@ class Proxy:
         self.cut_chance = 0.0
         self.counts: Counter[str] = Counter()
         self._rng = rng
-        self._rules: list[Rule] = []
+        self._rules: list[FrameRule] = []
         self._parted: dict[tuple[str, Direction], asyncio.Event] = {}
-        self._links: dict[_Link, None] = {}
+        self._links: dict[_ProxiedConnection, None] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self) -> Proxy:
@@ -82,15 +82,15 @@ class Proxy:
 
     # --- faults ---
 
-    def hold(self, client_id: str, api: str, direction: Direction) -> Rule:
+    def hold(self, client_id: str, api: str, direction: Direction) -> FrameRule:
         """Hold the next frame of this API, and all later frames of its connection."""
-        return self._add(Rule(client_id, api, direction))
+        return self._add(FrameRule(client_id, api, direction))
 
-    def lose(self, client_id: str, api: str, direction: Direction) -> Rule:
+    def lose(self, client_id: str, api: str, direction: Direction) -> FrameRule:
         """Reset the connection in place of delivering the next frame of this API."""
-        return self._add(Rule(client_id, api, direction, lose=True))
+        return self._add(FrameRule(client_id, api, direction, lose=True))
 
-    def _add(self, rule: Rule) -> Rule:
+    def _add(self, rule: FrameRule) -> FrameRule:
         self._rules.append(rule)
         return rule
 
@@ -104,7 +104,7 @@ class Proxy:
             if client_id in ("", rule.client_id):
                 self.release_rule(rule)
 
-    def release_rule(self, rule: Rule) -> None:
+    def release_rule(self, rule: FrameRule) -> None:
         """Deliver the frames that this rule holds, if any, and remove the rule."""
         rule.released.set()
         if rule in self._rules:
@@ -137,7 +137,7 @@ class Proxy:
 
     # --- called by connections ---
 
-    async def gate(self, link: _Link, api: str, direction: Direction) -> bool:
+    async def gate(self, link: _ProxiedConnection, api: str, direction: Direction) -> bool:
         """Wait until the frame may be delivered. Returns False if it is lost, and its connection must be reset."""
         for rule in list(self._rules):
             if rule.fits(link.client_id, api, direction):
@@ -165,7 +165,7 @@ class Proxy:
         return cut
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = _Link(self, reader, writer)
+        link = _ProxiedConnection(self, reader, writer)
         self._links[link] = None
         try:
             await link.run()
@@ -173,7 +173,7 @@ class Proxy:
             del self._links[link]
 
 
-class _Link:
+class _ProxiedConnection:
     """The connection of one client, and the proxy's connection to the broker for it."""
 
     def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -19,7 +19,7 @@ from faults import journal
 from faults.observer import NotReadable, Observer
 from faults.plan import RoundPlan
 from faults.system import SingleBroker, System
-from faults.worker_processes import Worker
+from faults.worker_processes import WorkerProcesses
 
 DRAIN_S = 60.0
 STOP_S = 45.0
@@ -31,7 +31,7 @@ COUNTED = {"Stored": "stored", "Committed": "committed", "Aborted": "aborted", "
            "OffsetsCommitted": "offset commits"}  # fmt: skip
 
 
-class Verdict(msgspec.Struct, kw_only=True):
+class RoundVerdict(msgspec.Struct, kw_only=True):
     """The result of a round. `problems`: processes that ended unexpectedly or did not end; errors in broker logs.
     `notes`: measurements."""
 
@@ -60,15 +60,15 @@ class Round:
 
     def _serve(self, rng: random.Random) -> System:
         if self._plan.brokers > 1:
-            from faults.three_brokers import ThreeBrokers
+            from faults.three_brokers import ThreeBrokerProcesses
 
-            return ThreeBrokers(self._plan, self._directory, rng)
+            return ThreeBrokerProcesses(self._plan, self._directory, rng)
         return SingleBroker(self._plan, self._directory, rng)
 
-    async def run(self) -> Verdict:
+    async def run(self) -> RoundVerdict:
         began = time.monotonic()
         (self._directory / "plan.json").write_bytes(msgspec.json.format(msgspec.json.encode(self._plan)))
-        verdict = Verdict(seed=self._plan.seed)
+        verdict = RoundVerdict(seed=self._plan.seed)
         try:
             await self._system.start()
             final = await self._play(verdict)
@@ -83,9 +83,9 @@ class Round:
             shutil.rmtree(self._directory)
         return verdict
 
-    async def _play(self, verdict: Verdict) -> Final:
+    async def _play(self, verdict: RoundVerdict) -> Final:
         workers = {
-            plan.name: Worker(plan, self._system.bootstrap, self._directory, self._plan.seed, self._problems)
+            plan.name: WorkerProcesses(plan, self._system.bootstrap, self._directory, self._plan.seed, self._problems)
             for plan in self._plan.workers
         }
         injector = self._system.injector(workers, self._problems, self._tell)
@@ -114,7 +114,7 @@ class Round:
 
     # --- draining ---
 
-    async def _drain(self, workers: dict[str, Worker]) -> None:
+    async def _drain(self, workers: dict[str, WorkerProcesses]) -> None:
         """Stop the writers, wait until the readers have read all records, stop them, and wait until no transaction is
         open.
         """
@@ -125,7 +125,7 @@ class Round:
         await self._stop([worker for worker in workers.values() if worker.plan.kind in ("transform", "count")])
         await self._until(SETTLE_S, self._undecided)
 
-    async def _stop(self, workers: list[Worker]) -> None:
+    async def _stop(self, workers: list[WorkerProcesses]) -> None:
         ended = await asyncio.gather(*[worker.stop(STOP_S) for worker in workers])
         for worker, in_time in zip(workers, ended, strict=True):
             if not in_time:
@@ -193,7 +193,7 @@ class Round:
         if before.groups != after.groups:
             self._problems.append(f"offsets differ after a clean restart: {before.groups} and {after.groups}")
 
-    def _judge(self, final: Final, verdict: Verdict) -> None:
+    def _judge(self, final: Final, verdict: RoundVerdict) -> None:
         history = journal.read(sorted(self._directory.glob("*.jsonl")))
         history.declare(*self._plan.topics, pipelines=self._plan.pipelines)
         verdict.operations = Counter(

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from broker.wire import Wire
-from scenarios.language import Scenario, Step, seconds, size_bytes
-from sim.final import Row
+from scenarios.language import Scenario, ScenarioLine, seconds, size_bytes
+from sim.final import ReadRecord
 
 from faults import files, small_disk
-from faults.actor import Outcome, Settings
-from faults.broker import Broker, StillAlive
+from faults.actor import ActorOptions, StepOutcome
+from faults.broker import ProxiedBroker, StillAlive
 from faults.client_process import ClientEnded, ClientProcess
 from faults.observer import NotReadable, Observer
 from faults.proxy import Direction, Proxy
@@ -53,7 +53,7 @@ class ScenarioRun:
         self._directory, self._say = directory, say
         self._proxy = Proxy(random.Random(0))
         self._disk: SmallDisk | None = None
-        self._broker_process: Broker | None = None
+        self._broker_process: ProxiedBroker | None = None
         self._clients: dict[str, ClientProcess] = {}
         self._outcomes: dict[str, str] = {}
 
@@ -83,9 +83,9 @@ class ScenarioRun:
         if self._disk is not None:
             self._disk.close()
 
-    async def _step(self, step: Step) -> None:
+    async def _step(self, step: ScenarioLine) -> None:
         if not step.client:
-            play: Callable[[Step], Coroutine[Any, Any, None]] = getattr(self, f"on_{step.verb}")
+            play: Callable[[ScenarioLine], Coroutine[Any, Any, None]] = getattr(self, f"on_{step.verb}")
             await play(step)
             return
         client = self._clients[step.client]
@@ -99,13 +99,13 @@ class ScenarioRun:
             outcome = await client.do(step.verb, self._words(step))
         self._check_outcome(step, outcome)
 
-    def _words(self, step: Step) -> tuple[str, ...]:
+    def _words(self, step: ScenarioLine) -> tuple[str, ...]:
         if "size" not in step.options:
             return step.words
         topic, partition, *values = step.words
         return (topic, partition, *[value.ljust(size_bytes(step.options["size"])) for value in values])
 
-    def _check_outcome(self, step: Step, outcome: Outcome) -> None:
+    def _check_outcome(self, step: ScenarioLine, outcome: StepOutcome) -> None:
         self._say(f"    {outcome.outcome} {outcome.words}".rstrip())
         self._outcomes[step.client] = outcome.outcome
         if outcome.outcome not in step.outcomes:
@@ -114,46 +114,46 @@ class ScenarioRun:
     # --- the broker ---
 
     @property
-    def _broker(self) -> Broker:
+    def _broker(self) -> ProxiedBroker:
         assert self._broker_process is not None
         return self._broker_process
 
-    async def on_start(self, step: Step) -> None:
+    async def on_start(self, step: ScenarioLine) -> None:
         if self._broker_process is None:
             path = self._directory / "data" if self._disk is None else self._disk.path
-            self._broker_process = Broker(path, {**FAST, **step.options}, self._proxy.port, self._disk)
+            self._broker_process = ProxiedBroker(path, {**FAST, **step.options}, self._proxy.port, self._disk)
         await self._broker.up()
         self._proxy.target_port = self._broker.port
 
-    async def on_kill(self, step: Step) -> None:
+    async def on_kill(self, step: ScenarioLine) -> None:
         if (whom := step.words[0]) == "broker":
             await self._broker.down(signal.SIGKILL)
         else:
             await self._clients.pop(whom).end()
 
-    async def on_terminate(self, step: Step) -> None:
+    async def on_terminate(self, step: ScenarioLine) -> None:
         status = await self._broker.down(signal.SIGTERM)
         if status != 0:
             raise Unmet(f"exit status {status}")
 
-    async def on_pause(self, step: Step) -> None:
+    async def on_pause(self, step: ScenarioLine) -> None:
         if (whom := step.words[0]) == "broker":
             self._broker.pause()
         else:
             self._clients[whom].signal(signal.SIGSTOP)
 
-    async def on_resume(self, step: Step) -> None:
+    async def on_resume(self, step: ScenarioLine) -> None:
         if (whom := step.words[0]) == "broker":
             self._broker.resume()
         else:
             self._clients[whom].signal(signal.SIGCONT)
 
-    async def on_dies(self, step: Step) -> None:
+    async def on_dies(self, step: ScenarioLine) -> None:
         status = await self._broker.died()
         if str(status) != step.options.get("status", str(status)):
             raise Unmet(f"exit status {status}")
 
-    async def on_refuses(self, step: Step) -> None:
+    async def on_refuses(self, step: ScenarioLine) -> None:
         """The broker must not start, and its error must contain `says`."""
         try:
             await self._broker.up()
@@ -163,7 +163,7 @@ class ScenarioRun:
             return
         raise Unmet("it has started")
 
-    async def on_offline(self, step: Step) -> None:
+    async def on_offline(self, step: ScenarioLine) -> None:
         """The broker must start without a partition, and its error must contain `says`."""
         await self._broker.up()
         self._proxy.target_port = self._broker.port
@@ -173,68 +173,68 @@ class ScenarioRun:
 
     # --- the disk ---
 
-    async def on_disk(self, step: Step) -> None:
+    async def on_disk(self, step: ScenarioLine) -> None:
         why = small_disk.why_not()
         if why is not None:
             raise Unsupported(why)
         self._disk = SmallDisk(self._directory / "small", size_bytes(step.words[0]))
 
-    async def on_fill(self, step: Step) -> None:
+    async def on_fill(self, step: ScenarioLine) -> None:
         assert self._disk is not None
         self._disk.fill()
 
-    async def on_free(self, step: Step) -> None:
+    async def on_free(self, step: ScenarioLine) -> None:
         assert self._disk is not None
         self._disk.free()
 
-    async def on_damage(self, step: Step) -> None:
+    async def on_damage(self, step: ScenarioLine) -> None:
         topic, partition, how, kind, *number = step.words
         path = files.file_of(self._broker.files, topic, int(partition), kind)
         files.damage(path, how, int(number[0]) if number else 0)
 
-    async def on_forge(self, step: Step) -> None:
+    async def on_forge(self, step: ScenarioLine) -> None:
         files.forge_epoch(self._broker.files, step.words[0], int(step.options["epoch"]))
 
     # --- the network ---
 
-    async def on_hold(self, step: Step) -> None:
+    async def on_hold(self, step: ScenarioLine) -> None:
         client, api, what = step.words
         self._proxy.hold(client, api, Direction(what))
 
-    async def on_lose(self, step: Step) -> None:
+    async def on_lose(self, step: ScenarioLine) -> None:
         client, api, what = step.words
         self._proxy.lose(client, api, Direction(what))
 
-    async def on_held(self, step: Step) -> None:
+    async def on_held(self, step: ScenarioLine) -> None:
         await self._proxy.met(step.words[0])
 
-    async def on_release(self, step: Step) -> None:
+    async def on_release(self, step: ScenarioLine) -> None:
         self._proxy.release(step.words[0])
 
-    async def on_reset(self, step: Step) -> None:
+    async def on_reset(self, step: ScenarioLine) -> None:
         self._proxy.reset(step.words[0])
 
-    async def on_part(self, step: Step) -> None:
+    async def on_part(self, step: ScenarioLine) -> None:
         self._proxy.part(step.words[0])
 
-    async def on_join(self, step: Step) -> None:
+    async def on_join(self, step: ScenarioLine) -> None:
         self._proxy.join(step.words[0])
 
     # --- topics and clients ---
 
-    async def on_topic(self, step: Step) -> None:
+    async def on_topic(self, step: ScenarioLine) -> None:
         wire = await Wire.connect(self._broker.port)
         await wire.create_topic(step.words[0], int(step.words[1]), **step.options)
         await wire.close()
 
-    async def on_drop(self, step: Step) -> None:
+    async def on_drop(self, step: ScenarioLine) -> None:
         wire = await Wire.connect(self._broker.port)
         await wire.delete_topic(step.words[0])
         await wire.close()
 
-    async def on_client(self, step: Step) -> None:
+    async def on_client(self, step: ScenarioLine) -> None:
         name, given = step.words[0], step.options
-        settings = Settings(
+        settings = ActorOptions(
             name=name,
             bootstrap=f"127.0.0.1:{self._proxy.port}",
             library=given.get("library", "semel"),
@@ -247,12 +247,12 @@ class ScenarioRun:
         self._clients[name] = client = ClientProcess(settings, self._directory / f"{name}.log")
         self._check_outcome(step, await client.start())
 
-    async def on_sleep(self, step: Step) -> None:
+    async def on_sleep(self, step: ScenarioLine) -> None:
         await asyncio.sleep(seconds(step.words[0]))  # the scenario lets time pass
 
     # --- expectations ---
 
-    async def on_expect(self, step: Step) -> None:
+    async def on_expect(self, step: ScenarioLine) -> None:
         if "after" in step.options:
             client, _, outcome = step.options["after"].partition(":")
             if self._outcomes[client] != outcome:
@@ -301,6 +301,6 @@ class ScenarioRun:
                 return _values(end.uncommitted)
 
 
-def _values(rows: Iterable[Row]) -> str:
+def _values(rows: Iterable[ReadRecord]) -> str:
     """The values without the blanks that `size` has added."""
     return " ".join((row.value or "").rstrip() for row in rows)

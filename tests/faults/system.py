@@ -16,16 +16,16 @@ from semel_storage.internal_topics import TRANSACTION_STATE
 from semel_storage.log.log import Log
 from semel_storage.segments.log_config import LogConfig
 from sim.ending import decisions_of
-from sim.final import Decision
+from sim.final import CoordinatorDecision
 
-from faults.broker import Broker
+from faults.broker import ProxiedBroker
 from faults.broker_fault_injector import PARTITION_OFFLINE, BrokerFaultInjector
 from faults.fault_injector import FaultInjector
 from faults.observer import Observer
 from faults.plan import DISK_BYTES, RoundPlan
 from faults.proxy import Proxy
 from faults.small_disk import SmallDisk
-from faults.worker_processes import Worker
+from faults.worker_processes import WorkerProcesses
 
 Tell = Callable[[str], None]
 ERRORS = ('"event":"unexpected_error"', "Traceback (most recent call last)", '"level":"error"')
@@ -38,7 +38,7 @@ class System(Protocol):
     """The brokers of a round. `bootstrap`: the bootstrap servers of workers. `decisions`: all decisions of transaction
     coordinators, once `stop` has returned; None: compaction has removed some."""
 
-    decisions: list[Decision] | None
+    decisions: list[CoordinatorDecision] | None
 
     @property
     def bootstrap(self) -> str: ...
@@ -52,7 +52,7 @@ class System(Protocol):
 
     def observer(self) -> Observer: ...
 
-    def injector(self, workers: dict[str, Worker], problems: list[str], say: Tell) -> FaultInjector: ...
+    def injector(self, workers: dict[str, WorkerProcesses], problems: list[str], say: Tell) -> FaultInjector: ...
 
     async def heal(self) -> None:
         """End all network faults."""
@@ -75,13 +75,13 @@ class SingleBroker:
 
     def __init__(self, plan: RoundPlan, directory: Path, rng: random.Random) -> None:
         self._plan, self._directory, self._rng = plan, directory, rng
-        self.decisions: list[Decision] | None = None
+        self.decisions: list[CoordinatorDecision] | None = None
 
     async def start(self) -> None:
         self._disk = SmallDisk(self._directory / "small", DISK_BYTES) if self._plan.needs_small_disk else None
         self._proxy = await Proxy(self._rng).start()
         path = self._directory / "broker" / "data" if self._disk is None else self._disk.path
-        self._broker = Broker(path, self._plan.settings, self._proxy.port, self._disk)
+        self._broker = ProxiedBroker(path, self._plan.settings, self._proxy.port, self._disk)
         await self._broker.up()
         self._proxy.target_port = self._broker.port
         wire = await Wire.connect(self._broker.port)
@@ -100,7 +100,7 @@ class SingleBroker:
     def observer(self) -> Observer:
         return Observer(self._broker.port)
 
-    def injector(self, workers: dict[str, Worker], problems: list[str], say: Tell) -> FaultInjector:
+    def injector(self, workers: dict[str, WorkerProcesses], problems: list[str], say: Tell) -> FaultInjector:
         return BrokerFaultInjector(self._broker, self._proxy, workers, self._rng, problems, say)
 
     async def heal(self) -> None:
@@ -126,10 +126,10 @@ class SingleBroker:
             self._disk.close()
 
 
-def decisions(directories: list[Path]) -> list[Decision] | None:
+def decisions(directories: list[Path]) -> list[CoordinatorDecision] | None:
     """All decisions in these partitions of `__transaction_state`, read from the files of a stopped broker. None:
     compaction has removed some."""
-    found: list[Decision] = []
+    found: list[CoordinatorDecision] = []
     for directory in directories:
         log = Log.open(OsDisk(), str(directory), LogConfig(), now_ms=time.time_ns() // 1_000_000)
         rows = decisions_of(log)

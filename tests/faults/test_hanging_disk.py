@@ -35,7 +35,7 @@ PROMPT_S = 0.5
 STOPS_WITHIN_S = HANG_S + 10
 
 
-class Machine:
+class HangingDiskBroker:
     """A broker whose disk calls can be held."""
 
     def __init__(self, directory: Path) -> None:
@@ -72,8 +72,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    machine = Machine(tmp_path)
+def machine(tmp_path: Path) -> Iterator[HangingDiskBroker]:
+    machine = HangingDiskBroker(tmp_path)
     yield machine
     machine.held.set()
     machine.broker.kill()
@@ -101,7 +101,7 @@ async def is_served(wire: Wire) -> None:
         await asyncio.sleep(0.02)
 
 
-async def prepared(machine: Machine) -> tuple[Wire, Wire]:
+async def prepared(machine: HangingDiskBroker) -> tuple[Wire, Wire]:
     """A broker with an acknowledged record: connections of a writer and a bystander."""
     machine.broker.start()
     writer, bystander = await machine.wire(), await machine.wire()
@@ -110,7 +110,7 @@ async def prepared(machine: Machine) -> tuple[Wire, Wire]:
     return writer, bystander
 
 
-async def test_readers_go_on_and_writers_wait_until_the_disk_does(machine: Machine) -> None:
+async def test_readers_go_on_and_writers_wait_until_the_disk_does(machine: HangingDiskBroker) -> None:
     writer, bystander = await prepared(machine)
     machine.held.set(hangs=True)
     waiting = send(writer)
@@ -126,7 +126,9 @@ async def test_readers_go_on_and_writers_wait_until_the_disk_does(machine: Machi
     assert machine.broker.stop() == 0
 
 
-async def test_a_hang_of_any_call_that_waits_for_a_disk_is_told_even_if_it_holds_the_loop(machine: Machine) -> None:
+async def test_a_hang_of_any_call_that_waits_for_a_disk_is_told_even_if_it_holds_the_loop(
+    machine: HangingDiskBroker,
+) -> None:
     writer, _ = await prepared(machine)
     machine.held.set(calls=ALL, hangs=True)
     creating = asyncio.create_task(writer.create_topic("new"))
@@ -136,7 +138,7 @@ async def test_a_hang_of_any_call_that_waits_for_a_disk_is_told_even_if_it_holds
     assert await send(writer, "new") == 0
 
 
-async def test_rolls_amid_a_hang(machine: Machine) -> None:
+async def test_rolls_amid_a_hang(machine: HangingDiskBroker) -> None:
     writer, bystander = await prepared(machine)
     await writer.create_topic("rolled", segment_bytes="20000")
     machine.held.set(hangs=True)
@@ -149,7 +151,7 @@ async def test_rolls_amid_a_hang(machine: Machine) -> None:
     assert await asyncio.gather(*waiting) == [0] * 8
 
 
-async def test_a_topic_is_deleted_amid_a_hang(machine: Machine) -> None:
+async def test_a_topic_is_deleted_amid_a_hang(machine: HangingDiskBroker) -> None:
     writer, bystander = await prepared(machine)
     await writer.create_topic("doomed")
     assert await send(writer, "doomed") == 0
@@ -162,7 +164,7 @@ async def test_a_topic_is_deleted_amid_a_hang(machine: Machine) -> None:
     await machine.until(lambda: not list(machine.broker.data_dir.glob("doomed*")), "its files remain")
 
 
-async def test_segments_are_compacted_amid_a_hang(machine: Machine) -> None:
+async def test_segments_are_compacted_amid_a_hang(machine: HangingDiskBroker) -> None:
     """They are due after `min.compaction.lag.ms`: the hang has begun before, and no write waits."""
     writer, bystander = await prepared(machine)
     settings = {"segment_bytes": "4000", "min_cleanable_dirty_ratio": "0.01", "min_compaction_lag_ms": "1500"}
@@ -181,7 +183,7 @@ async def test_segments_are_compacted_amid_a_hang(machine: Machine) -> None:
     await machine.until(lambda: bool(machine.events("log_compacted")), "nothing was compacted")
 
 
-async def test_a_stop_while_the_disk_hangs_ends_in_time_and_says_why(machine: Machine) -> None:
+async def test_a_stop_while_the_disk_hangs_ends_in_time_and_says_why(machine: HangingDiskBroker) -> None:
     writer, _ = await prepared(machine)
     machine.held.set(hangs=True)
     waiting = send(writer, value=b"in doubt")
@@ -200,7 +202,7 @@ async def test_a_stop_while_the_disk_hangs_ends_in_time_and_says_why(machine: Ma
     assert records_of(row.records)[0].value == b"before"
 
 
-async def test_a_stop_amid_which_the_disk_begins_to_hang_ends_in_time(machine: Machine) -> None:
+async def test_a_stop_amid_which_the_disk_begins_to_hang_ends_in_time(machine: HangingDiskBroker) -> None:
     writer, _ = await prepared(machine)
     machine.held.set(hangs=True)
     waiting = send(writer)
@@ -209,7 +211,7 @@ async def test_a_stop_amid_which_the_disk_begins_to_hang_ends_in_time(machine: M
     waiting.cancel()
 
 
-async def test_a_stop_goes_on_if_the_disk_does(machine: Machine) -> None:
+async def test_a_stop_goes_on_if_the_disk_does(machine: HangingDiskBroker) -> None:
     machine.broker.settings["disk.hang.timeout.ms"] = "5000"
     writer, _ = await prepared(machine)
     machine.held.set(hangs=True)
@@ -223,7 +225,7 @@ async def test_a_stop_goes_on_if_the_disk_does(machine: Machine) -> None:
 
 
 @pytest.fixture
-async def starting(machine: Machine) -> subprocess.Popen[str]:
+async def starting(machine: HangingDiskBroker) -> subprocess.Popen[str]:
     """A start on a disk that hangs, which the log has told."""
     await prepared(machine)
     machine.broker.kill()
@@ -250,7 +252,7 @@ def event_of(process: subprocess.Popen[str], *names: str) -> dict[str, Any]:
 
 
 async def test_a_start_on_a_disk_that_hangs_says_so_and_goes_on(
-    machine: Machine, starting: subprocess.Popen[str]
+    machine: HangingDiskBroker, starting: subprocess.Popen[str]
 ) -> None:
     machine.held.set()
     await asyncio.to_thread(event_of, starting, "disk_goes_on", "ready")
@@ -272,7 +274,7 @@ async def test_a_start_on_a_disk_that_hangs_can_be_stopped(starting: subprocess.
     ("calls", "topics"), [(FDATASYNC, ["t"]), (SYNCS, ["t", "first"])], ids=["of a file", "of a file system"]
 )
 async def test_a_sync_that_fails_ends_the_process_and_nothing_acknowledged_is_lost(
-    machine: Machine, calls: int, topics: list[str], failures: int, number: int
+    machine: HangingDiskBroker, calls: int, topics: list[str], failures: int, number: int
 ) -> None:
     """Never retried: the kernel has dropped the pages that it could not write, and a second sync would succeed."""
     writer, _ = await prepared(machine)

@@ -7,16 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from faults.plan import Fault, RoundPlan, draw
+from faults.plan import PlannedFault, RoundPlan, draw
 from faults.round import Round
 
 FAULTS = [
-    Fault(kind="kill-broker", after_s=1.5, args={"for_s": 0.3}),
-    Fault(kind="pause-worker", after_s=0.5, args={"whom": "pipe-semel-0", "for_s": 1.0, "replaced": True}),
-    Fault(kind="kill-worker", after_s=0.3, args={"whom": "pipe-confluent-0"}),
-    Fault(kind="lose", after_s=0.1, args={"whom": "pipe-semel-0", "api": "EndTxn", "way": "answer"}),
-    Fault(kind="break-files", after_s=1.0, args={"how": [("delete", "index", 0)], "tails": 1, "clean": False}),
-    Fault(kind="reset", after_s=1.0, args={"whom": ""}),
+    PlannedFault(kind="kill-broker", after_s=1.5, args={"for_s": 0.3}),
+    PlannedFault(kind="pause-worker", after_s=0.5, args={"whom": "pipe-semel-0", "for_s": 1.0, "replaced": True}),
+    PlannedFault(kind="kill-worker", after_s=0.3, args={"whom": "pipe-confluent-0"}),
+    PlannedFault(kind="lose", after_s=0.1, args={"whom": "pipe-semel-0", "api": "EndTxn", "way": "answer"}),
+    PlannedFault(kind="break-files", after_s=1.0, args={"how": [("delete", "index", 0)], "tails": 1, "clean": False}),
+    PlannedFault(kind="reset", after_s=1.0, args={"whom": ""}),
 ]
 SEED_WITH_BOTH = next(
     seed

@@ -29,7 +29,7 @@ LANES = 3
 """The number of scenarios played at the same time. They mostly wait for timeouts and for processes to start."""
 
 
-class Play:
+class ScenarioThread:
     """A scenario in a thread with its own event loop. `lines`: its messages, for the report of a failed test."""
 
     def __init__(self, path: Path, directory: Path, pool: ThreadPoolExecutor) -> None:
@@ -43,7 +43,9 @@ class Play:
 
 
 @pytest.fixture(scope="module")
-def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Play]]:
+def plays(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Path, ScenarioThread]]:
     """The selected scenarios; all are submitted to the pool at the start."""
     mine = [
         item for item in request.session.items if isinstance(item, pytest.Function) and item.module is request.module
@@ -51,11 +53,11 @@ def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     params = [item.callspec.params for item in mine if hasattr(item, "callspec")]
     chosen = [cast(Path, given["path"]) for given in params if "path" in given]
     with ThreadPoolExecutor(LANES) as pool:
-        yield {path: Play(path, tmp_path_factory.mktemp(path.stem), pool) for path in chosen}
+        yield {path: ScenarioThread(path, tmp_path_factory.mktemp(path.stem), pool) for path in chosen}
 
 
 @pytest.mark.parametrize("path", tiered(SCENARIOS, lambda path: path.stem in QUICK), ids=lambda path: path.stem)
-def test_scenario(path: Path, plays: dict[Path, Play]) -> None:
+def test_scenario(path: Path, plays: dict[Path, ScenarioThread]) -> None:
     play = plays[path]
     try:
         play.outcome.result()

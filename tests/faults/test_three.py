@@ -12,17 +12,17 @@ from support import etcd
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from faults.cluster_plan import draw_cluster
-from faults.plan import Fault, RoundPlan
+from faults.plan import PlannedFault, RoundPlan
 from faults.round import Round
 from tools.cluster import namespaces
 
 FAULTS = [
-    Fault(kind="kill-broker", after_s=1.5, args={"office": "transactions", "number": 0, "for_s": 0.0}),
-    Fault(kind="kill-worker", after_s=0.1, args={"whom": "pipe-semel-0"}),
-    Fault(kind="restart-etcd", after_s=1.0, args={"clean": False, "for_s": 0.5}),
-    Fault(kind="pause-broker", after_s=1.0, args={"office": "leader", "number": 0, "for_s": 2.5}),
+    PlannedFault(kind="kill-broker", after_s=1.5, args={"office": "transactions", "number": 0, "for_s": 0.0}),
+    PlannedFault(kind="kill-worker", after_s=0.1, args={"whom": "pipe-semel-0"}),
+    PlannedFault(kind="restart-etcd", after_s=1.0, args={"clean": False, "for_s": 0.5}),
+    PlannedFault(kind="pause-broker", after_s=1.0, args={"office": "leader", "number": 0, "for_s": 2.5}),
 ]
-CUT = Fault(kind="cut", after_s=0.5, args={"ends": ["broker-1", "broker-2"], "one_way": False, "for_s": 1.0})
+CUT = PlannedFault(kind="cut", after_s=0.5, args={"ends": ["broker-1", "broker-2"], "one_way": False, "for_s": 1.0})
 WORKERS = ["writer-semel", "pipe-semel-0", "pipe-confluent-0"]
 SEED = next(
     seed for seed in range(1000) if [worker.name for worker in draw_cluster(seed, namespaces=False).workers] == WORKERS

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from semel import Admin, NewTopic
 from semel_storage.internal_topics import TRANSACTION_STATE
-from sim.final import Decision
+from sim.final import CoordinatorDecision
 
 from demo.client_settings import of_semel
-from faults.brokers import Brokers
+from faults.brokers import BrokerProcesses
 from faults.cluster_fault_injector import ClusterFaultInjector
 from faults.cluster_observer import ClusterObserver, in_sync
 from faults.fault_injector import FaultInjector
@@ -21,19 +21,19 @@ from faults.latency_probe import PARTITIONS, TOPIC
 from faults.observer import Observer
 from faults.plan import RoundPlan
 from faults.system import Tell, decisions
-from faults.worker_processes import Worker
+from faults.worker_processes import WorkerProcesses
 
 ERRORS = ('"event":"unexpected_error"', "Traceback (most recent call last)", "AssertionError")
 READY_S = 60.0
 
 
-class ThreeBrokers:
+class ThreeBrokerProcesses:
     """Three brokers. Each partition has three replicas, and min.insync.replicas is 2."""
 
     def __init__(self, plan: RoundPlan, directory: Path, rng: random.Random) -> None:
         self._plan, self._rng = plan, rng
-        self._brokers = Brokers(directory / "cluster", plan.settings, secure=plan.secure)
-        self.decisions: list[Decision] | None = None
+        self._brokers = BrokerProcesses(directory / "cluster", plan.settings, secure=plan.secure)
+        self.decisions: list[CoordinatorDecision] | None = None
         self._differing: list[str] = []
 
     @property
@@ -64,7 +64,7 @@ class ThreeBrokers:
     def observer(self) -> Observer:
         return ClusterObserver(self._brokers.addresses)
 
-    def injector(self, workers: dict[str, Worker], problems: list[str], say: Tell) -> FaultInjector:
+    def injector(self, workers: dict[str, WorkerProcesses], problems: list[str], say: Tell) -> FaultInjector:
         return ClusterFaultInjector(self._brokers, workers, self._rng, problems, say)
 
     async def heal(self) -> None:

@@ -70,7 +70,7 @@ class WorkerRun(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.plan.name}.{self.incarnation}"
 
 
-class Job:
+class WorkerJob:
     """The parts that workers of both libraries share: plan, history, random numbers, and unique values."""
 
     def __init__(self, run: WorkerRun, history: History) -> None:
@@ -96,7 +96,7 @@ class Fenced(Exception):  # noqa: N818 (it is an expected end of a worker)
     """A newer process has the transactional id."""
 
 
-class Stuck(Exception):  # noqa: N818 (it is an expected end of a worker)
+class CallStuckError(Exception):
     """A call of the library does not return. A new process continues the work."""
 
 
@@ -109,7 +109,7 @@ def main() -> None:
 
     from faults.journal import journal
 
-    job = Job(run, journal(Path(run.journal)))
+    job = WorkerJob(run, journal(Path(run.journal)))
     signal.signal(signal.SIGTERM, lambda number, frame: setattr(job, "is_stopping", True))
     try:
         if run.plan.library == "semel":
@@ -123,7 +123,7 @@ def main() -> None:
     except Fenced as error:
         job.log.warning("fenced: %s", error)
         sys.exit(FENCED)
-    except Stuck as error:
+    except CallStuckError as error:
         job.log.warning("stuck: %s", error)
         os._exit(STUCK)  # without cleanup: closing the client would wait for the same call
 

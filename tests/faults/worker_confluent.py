@@ -18,9 +18,9 @@ from faults.worker import (
     REQUEST_TIMEOUT_MS,
     SESSION_MS,
     TRANSACTION_TIMEOUT_MS,
+    CallStuckError,
     Fenced,
-    Job,
-    Stuck,
+    WorkerJob,
 )
 
 POLL_S = 0.2
@@ -36,7 +36,7 @@ FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
 class ConfluentWorker:
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         self._job, self._plan = job, job.plan
         self._common = {
             **of_librdkafka(job.run.bootstrap),
@@ -216,7 +216,7 @@ class ConfluentWorker:
         return self._job.rng.random() >= ABORTS
 
     def _send_offsets(self, producer: Any, consumer: Any, places: list[TopicPartition]) -> None:
-        """Send the offsets in a thread, and raise Stuck if the call does not return.
+        """Send the offsets in a thread, and raise CallStuckError if the call does not return.
 
         When Metadata no longer names a group's coordinator, librdkafka 2.16 ends the handle of that broker. A
         TxnOffsetCommit that waits for this handle does not return, not even after its timeout.
@@ -235,7 +235,7 @@ class ConfluentWorker:
         calling.start()
         calling.join(STUCK_S)
         if calling.is_alive():
-            raise Stuck(f"send_offsets_to_transaction has not returned for {STUCK_S:g} s")
+            raise CallStuckError(f"send_offsets_to_transaction has not returned for {STUCK_S:g} s")
         if errors:
             raise errors[0]
 

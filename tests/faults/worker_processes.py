@@ -61,7 +61,7 @@ class WorkerProcess:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
 
-class Worker:
+class WorkerProcesses:
     """One worker: its current process, and replaced processes that still run."""
 
     def __init__(self, plan: WorkerPlan, bootstrap: str, directory: Path, seed: int, problems: list[str]) -> None:

@@ -25,7 +25,7 @@ from faults.worker import (
     SESSION_MS,
     TRANSACTION_TIMEOUT_MS,
     Fenced,
-    Job,
+    WorkerJob,
 )
 
 POLL_MS = 200
@@ -37,7 +37,7 @@ LINGER_S = 0.7
 """With probability LINGERS a transaction pauses this long, so that readers reach its records while it is open."""
 
 
-class Listener(ConsumerRebalanceListener):
+class HistoryListener(ConsumerRebalanceListener):
     """Notes assigned and revoked partitions in the history."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -59,7 +59,7 @@ class Listener(ConsumerRebalanceListener):
 
 
 class SemelWorker:
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         self._job, self._plan = job, job.plan
         self._common: dict[str, Any] = {
             **of_semel(job.run.bootstrap),
@@ -166,7 +166,7 @@ class SemelWorker:
     # --- consumers ---
 
     def _consumer(self, recorder: Recorder, *, read_committed: bool) -> Consumer:
-        listener = Listener(recorder)
+        listener = HistoryListener(recorder)
         consumer = listener.consumer = Consumer(
             **self._common,
             group_id=self._plan.group,

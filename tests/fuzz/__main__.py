@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 
 import click
-from fuzz.campaigns import CAMPAIGNS, Found, Tried, judged
+from fuzz.campaigns import CAMPAIGNS, FaultFoundError, Tried, judged
 
 FINDINGS = Path("fuzz-findings")
 
@@ -76,7 +76,7 @@ def _run(name: str, first: int, seconds: float, examples: int) -> None:
 def _report(name: str, seed: int, error: BaseException) -> None:
     traceback.print_exception(error)
     headline = (str(error).strip().splitlines() or [type(error).__name__])[0].replace("\\", "/").replace('"', "'")[:90]
-    if isinstance(error, Found):
+    if isinstance(error, FaultFoundError):
         rows = [f"    {[frame.hex() for frame in frames]}," for frames in error.conversations]
         test = CONVERSATIONS_TEST.format(headline=headline, campaign=name, seed=seed, frames="\n".join(rows))
     else:

@@ -48,7 +48,7 @@ class SlowTurn(AssertionError):  # noqa: N818 (named for what it tells)
     """A turn of the event loop took too long."""
 
 
-class Found(AssertionError):  # noqa: N818 (named for what it tells)
+class FaultFoundError(AssertionError):
     """A fault, with conversations that show it on a new target, as few and short as the search could make them."""
 
     def __init__(self, message: str, conversations: list[list[bytes]]) -> None:
@@ -71,7 +71,7 @@ def requests(seed: int) -> Tried:
         target.run(target.pass_time(REST_S))
         target.close()
     except (Exception, AssertionError) as error:
-        raise Found(f"{type(error).__name__}: {error}", smallest(said, fails)) from error
+        raise FaultFoundError(f"{type(error).__name__}: {error}", smallest(said, fails)) from error
     return Tried(sum(map(len, said)), target.loop.longest_turn_s)
 
 

@@ -30,7 +30,7 @@ IDEMPOTENT, COMMITTER, ABORTER = 5, 7, 8
 ABORTED_EVERY = 3
 
 
-class Truth(msgspec.Struct):
+class AcknowledgedContents(msgspec.Struct):
     """The acknowledged contents. `values`: offset -> value, None for a marker. `aborted`: (producer id, first offset,
     offset of the marker). `batch_ends`: first offset -> next offset."""
 
@@ -50,7 +50,7 @@ class DamagedLog:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.disk = MemoryDisk()
-        self.truth = Truth()
+        self.truth = AcknowledgedContents()
         self.events: list[tuple[str, dict[str, object]]] = []
         self.notes: list[str] = []
         self.damaged: dict[str, int] = {}

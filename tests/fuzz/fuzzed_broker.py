@@ -14,12 +14,12 @@ from sys import getsizeof
 from typing import Any, TypeVar
 
 import msgspec
-from broker.members import GroupMember
+from broker.members import WireMember
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire, batch
-from fuzz.oracle import Answers
+from fuzz.oracle import AnswerChecker
 from fuzz.other_client import OtherClient
-from fuzz.record_batches import Producer, any_batch
+from fuzz.record_batches import ProducerFields, any_batch
 from semel_broker.config.loading import load
 from semel_broker.config.topic_configs import TopicSettings
 from semel_broker.node import Node
@@ -101,7 +101,7 @@ class FuzzedBroker:
         if "listeners" in self.settings:
             del self.settings["port"]
         self.pools: dict[str, Sequence[Any]] = {}
-        self.producers: list[Producer] = [Producer()]
+        self.producers: list[ProducerFields] = [ProducerFields()]
         self.recorded: list[bytes] = []
         self.answered = 0
         self.closed = 0
@@ -174,7 +174,7 @@ class FuzzedBroker:
         return transport
 
     async def _converse(self, conversation: Conversation, random: Random | None) -> None:
-        peer = Answers(self.loop, conversation, self.node.broker.config)
+        peer = AnswerChecker(self.loop, conversation, self.node.broker.config)
         transport, _ = await self.loop.create_connection(lambda: peer, "127.0.0.1", self.node.port)
         data = b"".join(conversation)
         at = 0
@@ -254,7 +254,7 @@ class FuzzedBroker:
         await wire.create_topic(LONG_TOPIC)
         for topic in ("t", "c", "stamped"):
             await wire.produce(topic, batch(b"x" * 100, b"y"))
-        member = GroupMember(wire, "g", topics=("t",))
+        member = WireMember(wire, "g", topics=("t",))
         await member.join(session_timeout_ms=1_800_000)
         await member.sync({member.member_id: b"t0"})
         await member.commit({0: 1})
@@ -275,17 +275,17 @@ class FuzzedBroker:
         await self._other_client.arrive(self.node.port, create=True)
         self._fill_pools(member, producers)
 
-    def _fill_pools(self, member: GroupMember, producers: Sequence[TransactionalProducer]) -> None:
+    def _fill_pools(self, member: WireMember, producers: Sequence[TransactionalProducer]) -> None:
         """Set the pools of field values with which a message passes the first checks of its handler."""
         ids = [row.producer_id for row in producers]
         epochs = [row.epoch for row in producers]
         self.producers += [
-            Producer(row.producer_id, row.epoch, sequence, is_transactional)
+            ProducerFields(row.producer_id, row.epoch, sequence, is_transactional)
             for row in producers
             for sequence in (0, 1)
             for is_transactional in (True, False)
         ]
-        self.producers += [Producer(7_000, 0, 0), Producer(7_000, 0, 1), Producer(7_000, 1, 0)]
+        self.producers += [ProducerFields(7_000, 0, 0), ProducerFields(7_000, 0, 1), ProducerFields(7_000, 1, 0)]
         topics = self.node.broker.topics
         settings = [name.replace("_", ".") for name in TopicSettings.__struct_fields__]
         names = ["t", "t", "c", "stamped", "u", "__consumer_offsets", "__transaction_state", LONG_TOPIC]

@@ -42,7 +42,7 @@ class ByteRandom(Random):
         return self.getrandbits(8 * n).to_bytes(n, "little") if n else b""
 
 
-class Target:
+class GuidedTarget:
     """One target for `INPUTS_PER_ARENA` inputs. Then it is closed, which checks all data, and replaced by a new one."""
 
     def __init__(self) -> None:
@@ -62,5 +62,5 @@ class Target:
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    atheris.Setup([sys.argv[0], f"-max_len={BYTES_MAX}", "-len_control=0", *sys.argv[1:]], Target().one_input)
+    atheris.Setup([sys.argv[0], f"-max_len={BYTES_MAX}", "-len_control=0", *sys.argv[1:]], GuidedTarget().one_input)
     atheris.Fuzz()

@@ -90,12 +90,12 @@ class LoginFuzzer:
         """Send the frames in pieces, and wait until the broker has closed the connection."""
         ended = asyncio.Event()
 
-        class Peer(asyncio.Protocol):
+        class LoginPeer(asyncio.Protocol):
             def connection_lost(self, exc: Exception | None) -> None:
                 ended.set()
 
         port = self.target.node.ports[LISTENER]
-        transport, _ = await self.target.loop.create_connection(Peer, "127.0.0.1", port)
+        transport, _ = await self.target.loop.create_connection(LoginPeer, "127.0.0.1", port)
         data, at = b"".join(frames), 0
         while at < len(data) and not ended.is_set():
             size = len(data) if self._random.random() < 0.5 else self._random.choice((1, 3, 4, 5, 60, 1000))

@@ -22,7 +22,7 @@ MAY_HOLD = {FETCH, JOIN_GROUP, SYNC_GROUP}
 """Requests that the broker may hold for a time set by the request or by its group."""
 
 
-class Answers(asyncio.Protocol):
+class AnswerChecker(asyncio.Protocol):
     """Checks the answers of one connection. `answered`: their number. `is_closed`: the broker has closed it."""
 
     def __init__(self, loop: VirtualLoop, sent: Sequence[bytes], config: BrokerConfig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.members import GroupMember, committed
+from broker.members import WireMember, committed
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire, headers_of
 from semel_protocol.batch import CorruptBatch, crc_ok, iterate
@@ -49,7 +49,7 @@ class OtherClient:
         assert await self._producer.end(commit=False) == 0
         self.expected += values
         await self._read(values)
-        codes = await GroupMember(self._wire, GROUP, topics=(TOPIC,)).commit({0: len(self.expected)}, topic=TOPIC)
+        codes = await WireMember(self._wire, GROUP, topics=(TOPIC,)).commit({0: len(self.expected)}, topic=TOPIC)
         assert codes == [0], codes
 
     async def check_all(self) -> None:

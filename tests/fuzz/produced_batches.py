@@ -6,7 +6,7 @@ from random import Random
 
 from broker.wire import Wire, produce_request
 from fuzz.fuzzed_broker import WALL_MS, FuzzedBroker
-from fuzz.record_batches import Producer, any_batch
+from fuzz.record_batches import ProducerFields, any_batch
 from semel_protocol.batch import BatchHeader, iterate
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import ProduceRequest
@@ -28,7 +28,7 @@ PRODUCE_VERSIONS = (3, 7, 9, 12)
 TRANSACTIONAL_IDS = {True: "open", False: None}
 
 
-def batches(random: Random, producers: list[Producer], *, bombs: bool) -> list[tuple[ProduceRequest, int]]:
+def batches(random: Random, producers: list[ProducerFields], *, bombs: bool) -> list[tuple[ProduceRequest, int]]:
     """Valid Produce requests with random batches, with the version to send them in."""
     asks = []
     for _ in range(random.choice((1, 2, 4))):

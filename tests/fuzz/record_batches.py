@@ -25,7 +25,7 @@ MAGIC_0_MESSAGE = bytes.fromhex("000000000000000000000012f2b2ba4d0000ffffffff000
 MAGIC_1_MESSAGE = bytes.fromhex("000000000000000000000022d5a7d2c201000000018bcfe56800ffffffff0000000878787878787878")
 
 
-class Producer(msgspec.Struct, frozen=True):
+class ProducerFields(msgspec.Struct, frozen=True):
     """The producer fields of a batch; -1: none."""
 
     producer_id: int = -1
@@ -34,7 +34,7 @@ class Producer(msgspec.Struct, frozen=True):
     is_transactional: bool = False
 
 
-def plain(random: Random, producer: Producer) -> bytes:
+def plain(random: Random, producer: ProducerFields) -> bytes:
     """A valid batch."""
     count = random.choice((1, 1, 2, 5, 40))
     records = []
@@ -104,7 +104,7 @@ def many_records(count: int, codec: int = ZSTD, *, timestamp_ms: int = NOW_MS, k
     return with_good_crc(HEADER.pack(*fields) + compress(codec, bytes(rows)))
 
 
-def marker(random: Random, producer: Producer) -> bytes:
+def marker(random: Random, producer: ProducerFields) -> bytes:
     """A control batch, which clients must not produce."""
     kind = random.choice((ControlType.COMMIT, ControlType.ABORT))
     return build_marker(
@@ -119,12 +119,12 @@ def old_magic(random: Random) -> bytes:
     """A message set of magic 0 or 1, or a batch with a wrong magic byte."""
     if random.random() < 0.5:
         return random.choice((MAGIC_0_MESSAGE, MAGIC_1_MESSAGE))
-    out = bytearray(plain(random, Producer()))
+    out = bytearray(plain(random, ProducerFields()))
     out[16] = random.choice((0, 1, 3, 127, 255))
     return bytes(out)
 
 
-def any_batch(random: Random, producer: Producer, *, bombs: bool = False) -> bytes:
+def any_batch(random: Random, producer: ProducerFields, *, bombs: bool = False) -> bytes:
     """A random batch of one of these kinds."""
     batch = plain(random, producer)
     match random.randrange(12 if bombs else 11):
@@ -141,6 +141,6 @@ def any_batch(random: Random, producer: Producer, *, bombs: bool = False) -> byt
         case 9:
             return mutate(batch, random)
         case 10:
-            return batch + random.choice((batch, b"\0" * 30, plain(random, Producer())))
+            return batch + random.choice((batch, b"\0" * 30, plain(random, ProducerFields())))
         case _:
             return random.choice((bomb(random.choice((GZIP, LZ4, ZSTD))), many_records(random.choice(CROWD_COUNTS))))

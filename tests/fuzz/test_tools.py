@@ -12,7 +12,7 @@ from fuzz.fuzzed_broker import FuzzedBroker
 from fuzz.mutations import framed
 from fuzz.shrink import smallest
 from semel_broker.handlers import HANDLERS
-from support.virtual_loop import Stuck, VirtualLoop
+from support.virtual_loop import NothingScheduledError, VirtualLoop
 
 
 def test_time_jumps_to_the_next_timer() -> None:
@@ -25,7 +25,7 @@ def test_time_jumps_to_the_next_timer() -> None:
 
 def test_a_wait_that_cannot_end_is_reported() -> None:
     loop = VirtualLoop()
-    with pytest.raises(Stuck):
+    with pytest.raises(NothingScheduledError):
         loop.run_until_complete(asyncio.Event().wait())
     loop.close()
 
@@ -56,7 +56,7 @@ def test_crash_of_a_handler_is_found_and_made_small(monkeypatch: pytest.MonkeyPa
             campaigns.requests(seed)
 
     monkeypatch.setitem(HANDLERS, describe_cluster, crash)
-    with pytest.raises(campaigns.Found, match="found me") as found:
+    with pytest.raises(campaigns.FaultFoundError, match="found me") as found:
         search()
     (conversation,) = found.value.conversations
     (frame,) = conversation

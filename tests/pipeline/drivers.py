@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from pipeline.fault_points import arm, arrived, wait_for
-from pipeline.queries import Case
+from pipeline.queries import QueryCase
 
 FILES = 2
 
@@ -21,7 +21,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-class Fault(NamedTuple):
+class QueryFault(NamedTuple):
     """A fault of one query: its point, batch and action."""
 
     point: str
@@ -32,8 +32,8 @@ class Fault(NamedTuple):
 class FaultyQuery(NamedTuple):
     """A query and its fault."""
 
-    case: Case
-    fault: Fault
+    case: QueryCase
+    fault: QueryFault
 
     @property
     def arrived(self) -> int | None:
@@ -41,11 +41,11 @@ class FaultyQuery(NamedTuple):
         return arrived(self.case.points, *self.fault)
 
 
-def faulty_queries(folder: Path, address: str, faults: list[Fault]) -> list[FaultyQuery]:
+def faulty_queries(folder: Path, address: str, faults: list[QueryFault]) -> list[FaultyQuery]:
     """Create a query with input files for each fault, and arm the faults."""
     queries = []
     for fault in faults:
-        case = Case(folder / "-".join(map(str, fault)), address)
+        case = QueryCase(folder / "-".join(map(str, fault)), address)
         for number in range(FILES):
             case.add_file(number)
         arm(case.points, *fault)
@@ -53,7 +53,7 @@ def faulty_queries(folder: Path, address: str, faults: list[Fault]) -> list[Faul
     return queries
 
 
-class Driver:
+class PipelineDriver:
     """One driver and its child processes. `with` kills it at the end."""
 
     def __init__(self, address: str, queries: list[FaultyQuery], master: str = "local[6,4]") -> None:
@@ -71,7 +71,7 @@ class Driver:
                 stderr=subprocess.STDOUT,
             )
 
-    def __enter__(self) -> Driver:
+    def __enter__(self) -> PipelineDriver:
         return self
 
     def __exit__(

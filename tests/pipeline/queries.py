@@ -24,7 +24,7 @@ ROWS = 40
 """The rows of a file."""
 
 
-class Case:
+class QueryCase:
     """One query and its expected output. Its name is also that of the topic and the sink."""
 
     def __init__(self, folder: Path, address: str) -> None:
@@ -116,7 +116,7 @@ def main(arguments: list[str]) -> None:
     master, address, *folders = arguments
     spark = session(master, **dict(each.split("=", 1) for each in os.environ.get("SPARK_SETTINGS", "").split()))
     spark.dataSource.register(FaultPointSource)
-    cases = [Case(Path(folder), address) for folder in folders]
+    cases = [QueryCase(Path(folder), address) for folder in folders]
     queries = [(case, case.start(case.rows(spark), with_faults=True)) for case in cases]
     for case, query in queries:
         try:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from pyspark_semel.pipeline.readings import Reading, Totals
-from pyspark_semel.pipeline.screen import Lines, TableScreen, screen
+from pyspark_semel.pipeline.screen import PlainLines, TableScreen, screen
 from rich.console import Console
 
 FIRST = Reading(
@@ -45,7 +45,7 @@ def totals() -> dict[str, Totals]:
 
 def test_without_a_terminal_each_batch_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     shown = screen("auto", Console(file=io.StringIO()))
-    assert isinstance(shown, Lines)
+    assert isinstance(shown, PlainLines)
     with shown:
         shown.show_batch(FIRST, totals())
         shown.show_batch(BARE, totals())

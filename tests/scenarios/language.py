@@ -125,7 +125,7 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s)")
 _SIZE = re.compile(r"(\d+)(KiB|MiB)")
 
 
-class Step(msgspec.Struct, frozen=True):
+class ScenarioLine(msgspec.Struct, frozen=True):
     """One line. `client` is the one who does it, "" for what happens to the world."""
 
     line: int
@@ -141,7 +141,7 @@ class Step(msgspec.Struct, frozen=True):
 class Scenario(msgspec.Struct, frozen=True):
     name: str
     about: str
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioLine, ...]
 
 
 def seconds(text: str) -> float:
@@ -163,8 +163,8 @@ def size_bytes(text: str) -> int:
 def parse(name: str, text: str) -> Scenario:
     """A scenario of its text. Raises ScenarioError that begins with `name:line:`."""
     about: list[str] = []
-    steps: list[Step] = []
-    reader = _Reader()
+    steps: list[ScenarioLine] = []
+    reader = _ScenarioReader()
     for number, raw in enumerate(text.splitlines(), 1):
         if raw.startswith("#") and not steps:
             about.append(raw[1:].strip())
@@ -180,14 +180,14 @@ def parse(name: str, text: str) -> Scenario:
     return Scenario(name, " ".join(about).strip(), tuple(steps))
 
 
-class _Reader:
+class _ScenarioReader:
     """Reads line after line; knows the clients there are, and which of them do something in the background."""
 
     def __init__(self) -> None:
         self._busy: dict[str, bool] = {}
         self._started = False
 
-    def read(self, number: int, content: str) -> Step:
+    def read(self, number: int, content: str) -> ScenarioLine:
         left, arrow, right = content.partition("->")
         outcomes = tuple(right.strip().split("|")) if arrow else ("ok",)
         for outcome in outcomes:
@@ -207,11 +207,11 @@ class _Reader:
         verb = VERBS[name]
         options = dict(token.split("=", 1) for token in tokens if "=" in token)
         words = tuple(token for token in tokens if "=" not in token)
-        step = Step(number, content, name, words, options, client, background, outcomes)
+        step = ScenarioLine(number, content, name, words, options, client, background, outcomes)
         self._check(step, verb)
         return step
 
-    def _check(self, step: Step, verb: Verb) -> None:
+    def _check(self, step: ScenarioLine, verb: Verb) -> None:
         if verb.by_client != bool(step.client):
             raise ScenarioError(
                 f"{step.verb!r} is done by a client: A {step.verb} ..."
@@ -231,7 +231,7 @@ class _Reader:
             check(step)
         self._started = self._started or step.verb == "start"
 
-    def _check_background(self, step: Step) -> None:
+    def _check_background(self, step: ScenarioLine) -> None:
         if step.client:
             self._known(step.client)
             if self._busy[step.client] != (step.verb == "wait"):
@@ -250,7 +250,7 @@ class _Reader:
         if client not in self._busy:
             raise ScenarioError(f"there is no client {client} yet: client {client} id=...")
 
-    def _check_client(self, step: Step) -> None:
+    def _check_client(self, step: ScenarioLine) -> None:
         name = step.words[0]
         if not _NAME.fullmatch(name):
             raise ScenarioError(f"{name!r}: a client's name begins with a capital letter")
@@ -261,7 +261,7 @@ class _Reader:
             raise ScenarioError("a client that reads has a group and a topic")
         self._busy[name] = False
 
-    def _check_whom(self, step: Step) -> None:
+    def _check_whom(self, step: ScenarioLine) -> None:
         if step.words[0] != "broker":
             self._known(step.words[0])
             if step.verb == "kill":
@@ -269,7 +269,7 @@ class _Reader:
 
     _check_kill = _check_pause = _check_resume = _check_whom
 
-    def _check_network(self, step: Step) -> None:
+    def _check_network(self, step: ScenarioLine) -> None:
         self._known(step.words[0])
         if len(step.words) == 3:
             _one_of("API", step.words[1], API_NAMES)
@@ -277,38 +277,38 @@ class _Reader:
 
     _check_hold = _check_lose = _check_held = _check_release = _check_reset = _check_part = _check_join = _check_network
 
-    def _check_sleep(self, step: Step) -> None:
+    def _check_sleep(self, step: ScenarioLine) -> None:
         seconds(step.words[0])
 
-    def _check_disk(self, step: Step) -> None:
+    def _check_disk(self, step: ScenarioLine) -> None:
         size_bytes(step.words[0])
         if self._started:
             raise ScenarioError("the disk comes before the first start of the broker")
 
-    def _check_damage(self, step: Step) -> None:
+    def _check_damage(self, step: ScenarioLine) -> None:
         _whole("partition", step.words[1])
         _one_of("damage", step.words[2], DAMAGES)
         _one_of("file", step.words[3], FILES)
         for word in step.words[4:]:
             _whole("number", word)
 
-    def _check_forge(self, step: Step) -> None:
+    def _check_forge(self, step: ScenarioLine) -> None:
         _whole("epoch", step.options.get("epoch", ""))
 
-    def _check_topic(self, step: Step) -> None:
+    def _check_topic(self, step: ScenarioLine) -> None:
         _whole("partitions", step.words[1])
 
-    def _check_send(self, step: Step) -> None:
+    def _check_send(self, step: ScenarioLine) -> None:
         _whole("partition", step.words[1])
         size_bytes(step.options.get("size", "0KiB"))
 
     _check_put = _check_send
 
-    def _check_offsets(self, step: Step) -> None:
+    def _check_offsets(self, step: ScenarioLine) -> None:
         _whole("partition", step.words[2])
         _whole("offset", step.words[3])
 
-    def _check_expect(self, step: Step) -> None:
+    def _check_expect(self, step: ScenarioLine) -> None:
         what, *words = step.words
         _one_of("expectation", what, tuple(EXPECTATIONS))
         names = EXPECTATIONS[what]

@@ -22,7 +22,7 @@ from sim.control import ControlRun, Listener
 from sim.crowd import CrowdRun
 from sim.group_control import GroupRun
 from sim.many import ANOMALIES_SHOWN, SEEDS_PER_TASK, show_findings
-from sim.run import Verdict
+from sim.run import RunVerdict
 from sim.slow_disk import SlowDiskRun
 from sim.topic_control import TopicRun
 from sim.world import NS
@@ -40,7 +40,7 @@ class AloneRun(Protocol):
     @property
     def faults(self) -> Sequence[object]: ...
 
-    def judged(self) -> Verdict: ...
+    def judged(self) -> RunVerdict: ...
 
 
 RUNS: dict[str, type[AloneRun]] = {
@@ -52,7 +52,7 @@ RUNS: dict[str, type[AloneRun]] = {
 }
 
 
-def judged(about: str, seed: int) -> Verdict:
+def judged(about: str, seed: int) -> RunVerdict:
     """The verdict on one seed."""
     return RUNS[about](seed).judged()
 

@@ -22,8 +22,8 @@ from sim.control import Listener
 from sim.disk import DiskWeather
 from sim.host import Host
 from sim.logs import captured
-from sim.run import Verdict
-from sim.world import NS, World
+from sim.run import RunVerdict
+from sim.world import NS, SimWorld
 
 CHECKER = "unaudited-change"
 SETTINGS = {
@@ -52,7 +52,7 @@ class AuditRun:
 
     def __init__(self, seed: int, listener: Listener | None = None) -> None:
         self.seed = seed
-        self.world = world = World(seed, listener)
+        self.world = world = SimWorld(seed, listener)
         rng = Random(f"audit/{seed}")
         self.faults: Sequence[Standstill] = [
             Standstill(at_s, at_s + rng.uniform(2, 6)) for at_s in (rng.uniform(1, 10), rng.uniform(17, 23))
@@ -65,7 +65,7 @@ class AuditRun:
         self.acknowledged: Counter[str] = Counter()
         self.refused = 0
 
-    def judged(self) -> Verdict:
+    def judged(self) -> RunVerdict:
         world = self.world
         with captured():
             try:
@@ -82,7 +82,7 @@ class AuditRun:
             for name, count in self.acknowledged.items()
             if self._written[name] + sum(name == resource_of(line) for line in self._waiting) < count
         ]
-        return Verdict(
+        return RunVerdict(
             seed=self.seed,
             digest=world.digest(),
             anomalies=[Anomaly(CHECKER, few(missing))] if missing else [],

@@ -18,7 +18,7 @@ from semel_storage.segments.segment import CorruptLog
 from sim.coverage import fault_met
 from sim.damage import undo
 from sim.host import Host
-from sim.moments import SERVES, Watch
+from sim.moments import SERVES, MomentWatch
 
 PORT = 9092
 DATA = "data"
@@ -34,7 +34,7 @@ EXPECTED_ERRORS = ("log_unreadable", "partition_offline", "disk_nearly_full", "d
 """Log events of level error that faults explain."""
 
 
-class Logger:
+class SimLogger:
     """The broker's log: its lines go to the transcript. An unexpected error or exception fails the run."""
 
     def __init__(self, host: Host, expected: Sequence[str] = EXPECTED_ERRORS) -> None:
@@ -102,7 +102,7 @@ class SimBroker:
         self.audit: Callable[[str], None] | None = None
         """Takes the lines of the audit log, which the settings ask for."""
         self.audit_is_behind: Callable[[], bool] = lambda: False
-        self.watch = Watch()
+        self.watch = MomentWatch()
         host.disk.changed = self.watch.has_changed
         self._stop: asyncio.Future[None] | None = None
         host.ended = self._ended
@@ -153,7 +153,7 @@ class SimBroker:
             monotonic=host.monotonic,
             rng=host.rng,
             disk=host.disk,
-            log=Logger(host),
+            log=SimLogger(host),
             audit=self.audit,
             audit_is_behind=self.audit_is_behind,
         )

@@ -7,7 +7,7 @@ EPOCH_MS = 1_788_000_000_000
 NS_PER_MS = 1_000_000
 
 
-class Clock:
+class HostClock:
     """`skew_ms`: how far the wall clock is ahead of virtual time. A fault may change it."""
 
     __slots__ = ("monotonic_offset_ns", "skew_ms")

@@ -11,7 +11,7 @@ from semel_broker.partitions.partition import Partition
 from sim.broker import SimBroker
 from sim.disk import DiskWeather
 from sim.store import SimStore
-from sim.world import World
+from sim.world import SimWorld
 
 BROKER = "broker"
 STORE = "store"
@@ -29,7 +29,7 @@ CLUSTER_SETTINGS: Mapping[str, object] = {
 class SimCluster:
     """`brokers` by host name. `address`: the bootstrap servers for clients. `store`: None for a single broker."""
 
-    def __init__(self, world: World, count: int, settings: Mapping[str, object], disk: DiskWeather) -> None:
+    def __init__(self, world: SimWorld, count: int, settings: Mapping[str, object], disk: DiskWeather) -> None:
         self.store = SimStore(world.host(STORE), keeps=_keeps(settings)) if count > 1 else None
         self.brokers: dict[str, SimBroker] = {}
         for number, name in enumerate(NAMES_OF[count], 1):

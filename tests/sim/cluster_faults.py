@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import permutations
 from random import Random
 
-from sim.faults import KINDS, NS_PER_MS, Fault, FaultTargets, Kind, drawn
+from sim.faults import KINDS, NS_PER_MS, Fault, FaultKind, FaultTargets, drawn
 from sim.store import SimStore
 
 ORDERS = tuple(permutations(range(3)))
@@ -166,18 +166,18 @@ def _turns(rng: Random, role: str) -> dict[str, float]:
     }
 
 
-CLUSTER_FAULTS: Mapping[str, Kind] = {
-    "cut peers": Kind(begin=_cut_peers, end=_mend_peers, meets="broker", lasting_ms=(10, 25_000), args=_whom),
-    "reset peers": Kind(begin=_reset_peers, meets="broker", every_ms=(500, 8_000), args=_whom),
-    "slow peers": Kind(begin=_slow_peers, end=_fast_peers, meets="broker", lasting_ms=(100, 10_000), args=_slow),
-    "kill some": Kind(
+CLUSTER_FAULTS: Mapping[str, FaultKind] = {
+    "cut peers": FaultKind(begin=_cut_peers, end=_mend_peers, meets="broker", lasting_ms=(10, 25_000), args=_whom),
+    "reset peers": FaultKind(begin=_reset_peers, meets="broker", every_ms=(500, 8_000), args=_whom),
+    "slow peers": FaultKind(begin=_slow_peers, end=_fast_peers, meets="broker", lasting_ms=(100, 10_000), args=_slow),
+    "kill some": FaultKind(
         begin=_end_some,
         end=_boot_some,
         meets="broker",
         lasting_ms=(1, 8_000),
         args=lambda rng, role: {"which": rng.randrange(1, 8), "dark": 0},
     ),
-    "power loss of some": Kind(
+    "power loss of some": FaultKind(
         begin=_end_some,
         end=_boot_some,
         meets="broker",
@@ -185,20 +185,22 @@ CLUSTER_FAULTS: Mapping[str, Kind] = {
         args=lambda rng, role: {"which": rng.choice((3, 5, 6, 7)), "dark": 1},
         needs_fsync=True,
     ),
-    "kill by turns": Kind(begin=_end_by_turns, meets="broker", args=lambda rng, role: {**_turns(rng, role), "dark": 0}),
-    "power loss by turns": Kind(
+    "kill by turns": FaultKind(
+        begin=_end_by_turns, meets="broker", args=lambda rng, role: {**_turns(rng, role), "dark": 0}
+    ),
+    "power loss by turns": FaultKind(
         begin=_end_by_turns,
         meets="broker",
         args=lambda rng, role: {**_turns(rng, role), "dark": 1},
         needs_fsync=True,
     ),
-    "store down": Kind(
+    "store down": FaultKind(
         begin=_store_down, end=_store_up, meets="store", lasting_ms=(50, 15_000), args=drawn(dark=(0, 0, 1))
     ),
-    "store paused": Kind(begin=_store_paused, end=_store_resumed, meets="store", lasting_ms=(10, 12_000)),
-    "slow store": Kind(
+    "store paused": FaultKind(begin=_store_paused, end=_store_resumed, meets="store", lasting_ms=(10, 12_000)),
+    "slow store": FaultKind(
         begin=_slow_store, end=_quick_store, meets="store", lasting_ms=(100, 8_000), args=drawn(factor=(10, 100, 1000))
     ),
-    "store forgets": Kind(begin=_store_forgets, meets="store"),
+    "store forgets": FaultKind(begin=_store_forgets, meets="store"),
 }
 KINDS.update(CLUSTER_FAULTS)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 from semel_broker.cluster import records
 from semel_broker.cluster.image import Image
-from semel_broker.cluster.records import Admission, PartitionState
+from semel_broker.cluster.records import BrokerAdmission, PartitionState
 from semel_broker.cluster.registration import Registration
 from semel_broker.partitions.partition import Partition
 
@@ -23,7 +23,7 @@ from sim.store import NAMESPACE, SimStore
 EVERY_NS = 10_000_000
 
 _state = msgspec.json.Decoder(PartitionState).decode
-_admission = msgspec.json.Decoder(Admission).decode
+_admission = msgspec.json.Decoder(BrokerAdmission).decode
 
 PlaceOfId = tuple[str, int]
 

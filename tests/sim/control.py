@@ -25,7 +25,7 @@ from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Expect, Put, StoreError, StoreUnavailableError
 
 from sim import faults
-from sim.broker import Logger, SimBroker
+from sim.broker import SimBroker, SimLogger
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.elections import Register
 from sim.cluster import NAMES_OF, STORE
@@ -33,10 +33,10 @@ from sim.cluster_faults import CLUSTER_FAULTS
 from sim.faults import KINDS, Fault, FaultTargets
 from sim.host import Host
 from sim.network import NetworkWeather
-from sim.run import Verdict
+from sim.run import RunVerdict
 from sim.store import NAMESPACE, SimStore
 from sim.swarm import lasting
-from sim.world import NS, Stuck, World
+from sim.world import NS, SimWorld, StuckHost
 
 WORK_FOR_NS = 60 * NS
 SETTLED_WITHIN_NS = 60 * NS
@@ -45,10 +45,10 @@ ALONE = ("kill broker", "power loss", "terminate broker", "pause broker", "clock
 """Faults of single brokers that have an effect without logs."""
 
 Listener = Callable[[int, str, str], None]
-"""See `World`."""
+"""See `SimWorld`."""
 
 
-class Settings(msgspec.Struct):
+class ControlSettings(msgspec.Struct):
     """The settings of one broker that `cluster/` reads."""
 
     node_id: int
@@ -70,7 +70,7 @@ class ControlBroker(SimBroker):
 
     def __init__(self, host: Host, node_id: int, store: SimStore, ttl_ms: int, *, is_synced: bool) -> None:
         super().__init__(host)
-        self.control_settings, self.store = Settings(node_id, ttl_ms, is_synced), store
+        self.control_settings, self.store = ControlSettings(node_id, ttl_ms, is_synced), store
         self._control: ControlNode | None = None
 
     @property
@@ -82,7 +82,7 @@ class ControlBroker(SimBroker):
         self._control = None
         self._stop = asyncio.get_running_loop().create_future()
         world = broker_world.World(
-            now_ms=host.now_ms, monotonic=host.monotonic, rng=host.rng, disk=host.disk, log=Logger(host)
+            now_ms=host.now_ms, monotonic=host.monotonic, rng=host.rng, disk=host.disk, log=SimLogger(host)
         )
         store = EtcdStore([self.store.url], namespace=NAMESPACE, world=world)
         feed = await self._open(store, world)
@@ -196,7 +196,7 @@ class ControlRun:
     def __init__(self, seed: int, listener: Listener | None = None) -> None:
         self.seed = seed
         rng = Random(f"control/{seed}")
-        self.world = world = World(seed, listener)
+        self.world = world = SimWorld(seed, listener)
         world.network.weather = NetworkWeather(latency_ms=rng.choice(((0.1, 2.0), (1.0, 40.0))))
         self.store = SimStore(world.host(STORE), keeps=rng.choice((5, 50, 1_000)))
         names = NAMES_OF[3]
@@ -210,11 +210,11 @@ class ControlRun:
         self.wrong: list[str] = []
         self.believed: list[str] = []
 
-    def judged(self) -> Verdict:
+    def judged(self) -> RunVerdict:
         """Execute the run and give the verdict."""
         self.execute()
         elected = list(Register().read(self.store.told()))
-        return Verdict(
+        return RunVerdict(
             seed=self.seed,
             digest=self.world.digest(),
             anomalies=[
@@ -240,7 +240,7 @@ class ControlRun:
             self._rest()
             if not world.run(world.now_ns + SETTLED_WITHIN_NS, self._is_well):
                 self.wrong.append("the cluster is not healthy at the end")
-        except Stuck as error:
+        except StuckHost as error:
             self.wrong.append(str(error))
         finally:
             world.close()

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from semel_broker.coordination.shards import Stage
 from semel_broker.groups.consumer.model import LEFT_STATIC, ConsumerGroup, Current, Member
-from semel_broker.groups.replay import Replay
+from semel_broker.groups.replay import GroupReplay
 from semel_broker.groups.shard import GroupShard
 from semel_broker.node import Node
 
@@ -22,7 +22,7 @@ from sim.group_records import Eras
 EVERY_NS = 10_000_000
 
 
-class Seen(msgspec.Struct):
+class SeenGroup(msgspec.Struct):
     """A group as its coordinator had it. `shard`: the coordinator. `beginnings`: see `Eras`; None: not known.
 
     `epoch`: of a classic group its generation.
@@ -45,7 +45,7 @@ class Coordinators:
         self.found: dict[str, str] = {}
         self.eras = Eras()
         self._brokers = brokers
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, SeenGroup] = {}
         self._leader_epochs: dict[int, int] = {}
         """By partition of __consumer_offsets: the newest epoch of a leader that was seen as coordinator."""
         self.due_ns = 0
@@ -73,7 +73,7 @@ class Coordinators:
                     for what in went_back(known, group):
                         how = "on its coordinator" if known.shard is shard else "on the next coordinator"
                         self.found.setdefault(group_id, f"{now_ns / 1e9:.3f} {group_id} {how}: {what}")
-                self._seen[group_id] = Seen(
+                self._seen[group_id] = SeenGroup(
                     shard,
                     self.eras.beginnings(group_id),
                     group.epoch,
@@ -96,14 +96,16 @@ class Coordinators:
             if group.generation_id < before.epoch and before.members and self._goes_on(group_id, before):
                 what = f"{group_id} had epoch {before.epoch}, and has generation {group.generation_id}"
                 self.found.setdefault(group_id, what)
-            self._seen[group_id] = Seen(shard, self.eras.beginnings(group_id), group.generation_id, is_classic=True)
+            self._seen[group_id] = SeenGroup(
+                shard, self.eras.beginnings(group_id), group.generation_id, is_classic=True
+            )
 
-    def _goes_on(self, group_id: str, before: Seen) -> bool:
+    def _goes_on(self, group_id: str, before: SeenGroup) -> bool:
         """Whether the group has not begun anew since it was seen."""
         return before.beginnings is not None and before.beginnings == self.eras.beginnings(group_id)
 
 
-def went_back(before: Seen, now: ConsumerGroup) -> Iterator[str]:
+def went_back(before: SeenGroup, now: ConsumerGroup) -> Iterator[str]:
     """What a group took back."""
     if now.epoch < before.epoch:
         yield f"its epoch was {before.epoch}, and is {now.epoch}"
@@ -133,7 +135,7 @@ def unfaithful(nodes: Sequence[Node]) -> Iterator[str]:
     for shard in ready_shards(nodes):
         if shard.partition.high_watermark < shard.partition.end_offset:
             continue
-        replay = Replay()
+        replay = GroupReplay()
         for segment in shard.partition.open().segments:
             for _, header, batch in segment.scan():
                 replay.feed(shard.index, header, batch)

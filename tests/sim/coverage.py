@@ -1,7 +1,8 @@
 """Statistics over runs: how often each fault occurred, in which states it found transactions and groups, what followed.
 
-If a simulator finds nothing, perhaps nothing happened; these counts show it. The world counts by name (`World.count`).
-Names have the form `section/what`. A run's tally is part of its verdict, and `make sim` adds the tallies up.
+A run without findings proves something only if faults occurred; these counts show it. The world counts by name
+(`SimWorld.count`). Names have the form `section/what`. A run's tally is part of its verdict, and `make sim` adds the
+tallies up.
 """
 
 from __future__ import annotations
@@ -12,24 +13,28 @@ from typing import TYPE_CHECKING
 from semel_broker.groups.group import GroupState
 from semel_broker.txn.model.metadata import BETWEEN
 
-from sim.checkers.history_index import HistoryIndex, Outcome
+from sim.checkers.history_index import HistoryIndex, TransactionOutcome
 from sim.events import Assigned, Beaten, Revoked
 
 if TYPE_CHECKING:
     from semel_broker.node import Node
 
-    from sim.holds import Held
-    from sim.world import World
+    from sim.holds import HeldRequest
+    from sim.world import SimWorld
 
 Tally = dict[str, int]
 CALM_GROUPS = (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)
 FAULT, MET, CAME = "fault", "met", "came"
 """Sections of the tally: faults that began; states that they met, as `kind>state`; all other events."""
-OUTCOMES = {Outcome.COMMITTED: "committed", Outcome.ABORTED: "aborted", Outcome.UNKNOWN: "of unknown outcome"}
+OUTCOMES = {
+    TransactionOutcome.COMMITTED: "committed",
+    TransactionOutcome.ABORTED: "aborted",
+    TransactionOutcome.UNKNOWN: "of unknown outcome",
+}
 LATE = ("Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 
 
-def fault_met(world: World, kind: str, node: Node | None) -> None:
+def fault_met(world: SimWorld, kind: str, node: Node | None) -> None:
     """Count a fault, and the states of the transactions and groups on the broker when it begins."""
     world.count(f"{FAULT}/{kind}")
     broker = None if node is None else node.broker
@@ -51,7 +56,7 @@ def fault_met(world: World, kind: str, node: Node | None) -> None:
         world.count(f"{MET}/{kind}>{state}")
 
 
-def count_history(tally: Tally, facts: HistoryIndex, held: list[Held]) -> None:
+def count_history(tally: Tally, facts: HistoryIndex, held: list[HeldRequest]) -> None:
     """Add the counts of the clients' events to a tally."""
 
     def count(what: str, by: int) -> None:

@@ -31,7 +31,7 @@ from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataReques
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from semel_protocol.schema import Message
 
-from sim.broker import PORT, Logger, SimBroker, _text
+from sim.broker import PORT, SimBroker, SimLogger, _text
 from sim.checkers.anomaly import Anomaly, few
 from sim.control import Listener
 from sim.crowd_members import (
@@ -42,14 +42,14 @@ from sim.crowd_members import (
     LARGE_FRAME_BYTES,
     MIB,
     TOPIC,
-    Member,
+    CrowdMember,
     keep_doing,
 )
 from sim.host import Host
 from sim.network import NetworkWeather
 from sim.processor import Processor
-from sim.run import Verdict
-from sim.world import NS, Stuck, World
+from sim.run import RunVerdict
+from sim.world import NS, SimWorld, StuckHost
 
 CHECKERS = ("bystander-waits", "memory-exceeded", "not-given-back")
 
@@ -99,7 +99,7 @@ class CrowdedBroker(SimBroker):
             monotonic=self._processor.monotonic,
             rng=host.rng,
             disk=host.disk,
-            log=Logger(host),
+            log=SimLogger(host),
         )
         self._stop = asyncio.get_running_loop().create_future()
         self.node = await Node.start(config, world)
@@ -122,7 +122,7 @@ class CrowdRun:
     def __init__(self, seed: int, listener: Listener | None = None) -> None:
         self.seed = seed
         rng = Random(f"crowd/{seed}")
-        self.world = world = World(seed, listener)
+        self.world = world = SimWorld(seed, listener)
         world.network.weather = NetworkWeather(spike_rate=0.0, windows=(16 * KIB, 64 * KIB))
         host = world.host("broker")
         self.processor = Processor(host, self._request_started)
@@ -137,11 +137,11 @@ class CrowdRun:
         self._left_ns: int | None = None
         self._looked_ns = 0
 
-    def judged(self) -> Verdict:
+    def judged(self) -> RunVerdict:
         """Execute the run and give the verdict."""
         self.execute()
         world = self.world
-        return Verdict(
+        return RunVerdict(
             seed=self.seed,
             digest=world.digest(),
             anomalies=self.anomalies[:ANOMALIES_MAX],
@@ -156,7 +156,7 @@ class CrowdRun:
         try:
             with self.processor.charging():
                 self._execute()
-        except Stuck as error:
+        except StuckHost as error:
             self._note("bystander-waits", str(error))
         finally:
             world.close()
@@ -182,7 +182,7 @@ class CrowdRun:
 
     # --- the crowd -------------------------------------------------------------------------------------------
 
-    async def _be_many(self, members: list[Member], host: Host) -> None:
+    async def _be_many(self, members: list[CrowdMember], host: Host) -> None:
         rngs = [self.world.random("member", host.name, number) for number in range(len(members))]
         address = self.broker.host.name, PORT
         doings = [
@@ -294,14 +294,16 @@ REQUESTS: tuple[tuple[str, Message], ...] = (
 )
 
 
-def draw(rng: Random) -> list[Member]:
+def draw(rng: Random) -> list[CrowdMember]:
     """The members of the crowd of one run."""
     kinds = rng.sample(list(KINDS), rng.choice((1, 1, 2, 3, 4)))
     if rng.random() < HOLDERS_SHARE:
         kinds = rng.sample(HOLDERS, rng.choice((2, 3)))
     hosts = [f"crowd-{number}" for number in range(1, rng.choice((1, 3)) + 1)]
     return [
-        Member(rng.choice(hosts), kind) for kind in kinds for _ in range(rng.choice((1, 6, MEMBERS_MAX // len(kinds))))
+        CrowdMember(rng.choice(hosts), kind)
+        for kind in kinds
+        for _ in range(rng.choice((1, 6, MEMBERS_MAX // len(kinds))))
     ]
 
 

@@ -43,14 +43,14 @@ TOPIC_RESOURCE = 2
 Act = Callable[[Wire, Random], Awaitable[None]]
 
 
-class Member(msgspec.Struct, frozen=True):
+class CrowdMember(msgspec.Struct, frozen=True):
     """One connection at a time, from `host`. `kind`: a key of `KINDS`."""
 
     host: str
     kind: str
 
 
-class Kind(msgspec.Struct, frozen=True):
+class CrowdMemberKind(msgspec.Struct, frozen=True):
     """One kind of member. `holds_memory`: it holds memory for small frames, so that other connections wait for memory.
     `is_work`: it keeps the processor of the broker busy.
     """
@@ -209,21 +209,21 @@ async def talks_nonsense(wire: Wire, rng: Random) -> None:
         await wire.reader.read()
 
 
-KINDS: Mapping[str, Kind] = {
-    "pipelines": Kind(pipelines, holds_memory=True, is_work=True),
-    "announces": Kind(announces),
-    "stops amid large": Kind(stops_amid_large),
-    "stops amid small": Kind(stops_amid_small, holds_memory=True),
-    "leaves unread": Kind(leaves_unread, is_work=True),
-    "goes away": Kind(goes_away, is_work=True),
-    "half closes": Kind(half_closes, is_work=True),
-    "asks for much": Kind(asks_for_much, is_work=True),
-    "queues behind what waits": Kind(queues_behind_what_waits, holds_memory=True, is_work=True),
-    "talks nonsense": Kind(talks_nonsense),
+KINDS: Mapping[str, CrowdMemberKind] = {
+    "pipelines": CrowdMemberKind(pipelines, holds_memory=True, is_work=True),
+    "announces": CrowdMemberKind(announces),
+    "stops amid large": CrowdMemberKind(stops_amid_large),
+    "stops amid small": CrowdMemberKind(stops_amid_small, holds_memory=True),
+    "leaves unread": CrowdMemberKind(leaves_unread, is_work=True),
+    "goes away": CrowdMemberKind(goes_away, is_work=True),
+    "half closes": CrowdMemberKind(half_closes, is_work=True),
+    "asks for much": CrowdMemberKind(asks_for_much, is_work=True),
+    "queues behind what waits": CrowdMemberKind(queues_behind_what_waits, holds_memory=True, is_work=True),
+    "talks nonsense": CrowdMemberKind(talks_nonsense),
 }
 
 
-async def keep_doing(member: Member, rng: Random, is_over: Callable[[], bool], address: tuple[str, int]) -> None:
+async def keep_doing(member: CrowdMember, rng: Random, is_over: Callable[[], bool], address: tuple[str, int]) -> None:
     """Repeat the act of the member until `is_over()`, or until the task is cancelled."""
     while not is_over():
         try:

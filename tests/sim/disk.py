@@ -20,8 +20,8 @@ from semel_storage.disk.waiting_calls import WaitingCall
 from semel_storage.segments.segment import LOG, offset_of
 
 if TYPE_CHECKING:
-    from sim.stalls import Stalls
-    from sim.world import World
+    from sim.stalls import LoopStalls
+    from sim.world import SimWorld
 
 NS = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -121,7 +121,7 @@ class SimDisk(MemoryDisk):
     that may write. Code of an ended process that still unwinds changes nothing.
     """
 
-    def __init__(self, world: World, name: str, end_process: Exit, stand_still: Callable[[float], None]) -> None:
+    def __init__(self, world: SimWorld, name: str, end_process: Exit, stand_still: Callable[[float], None]) -> None:
         super().__init__()
         self.world, self.name = world, name
         self.rng = world.random("disk", name)
@@ -135,7 +135,7 @@ class SimDisk(MemoryDisk):
         """Files with stale sectors from a power loss, by path, with their contents if these sectors were zeros. Cleared
         by a successful start of the broker.
         """
-        self.stalls: Stalls | None = None
+        self.stalls: LoopStalls | None = None
         """Records each call that holds the broker's loop."""
         self.pace = SyncPace(lambda: world.now_ns / NS)
         self._is_on_thread = False

@@ -21,7 +21,7 @@ from semel_storage.log.log import Log
 
 from sim.client import SimEdge
 from sim.events import Asking, Place
-from sim.final import Batch, Decision, Final, PartitionEnd, Row
+from sim.final import CoordinatorDecision, Final, LogBatch, PartitionEnd, ReadRecord
 from sim.history import History
 from sim.host import Host
 from sim.look_ups import check_look_ups
@@ -30,7 +30,7 @@ POLL_MS = 500
 STALLED_POLLS_MAX = 60
 
 
-class Reading:
+class FinalReading:
     """The process that reads the final state. `main` fills `final`; `final.undrained` names unreadable parts."""
 
     def __init__(self, address: str, history: History, groups: list[str], nodes: Callable[[], Sequence[Node]]) -> None:
@@ -116,13 +116,13 @@ class Reading:
                 for place, records in polled.items():
                     end = final.partitions[place.topic, place.partition]
                     rows = end.committed if isolation == "read_committed" else end.uncommitted
-                    rows.extend(Row(record.offset, _text(record.key), _text(record.value)) for record in records)
+                    rows.extend(ReadRecord(record.offset, _text(record.key), _text(record.value)) for record in records)
             final.undrained.append(f"a {isolation} reader did not reach the end of {behind}")
 
     def _look_inside(self, nodes: Sequence[Node]) -> None:
         """Read the logs of the leaders."""
         final = self.final
-        decisions: list[Decision] | None = []
+        decisions: list[CoordinatorDecision] | None = []
         for partition in (each for node in nodes for each in node.broker.topics.partitions() if each.is_leading):
             end = final.partitions.get((partition.topic, partition.index))
             if end is not None:
@@ -140,14 +140,14 @@ async def topics_of(admin: Admin) -> dict[str, int]:
     return {topic.name: len(topic.partitions) for topic in await admin.describe_topics() if not topic.is_internal}
 
 
-def batches_of(log: Log) -> list[Batch]:
+def batches_of(log: Log) -> list[LogBatch]:
     """The batches of a log, in order."""
     found = []
     for segment in log.segments:
         for _, header, batch in segment.scan():
             marker = read_marker(batch, header) if header.is_control else None
             found.append(
-                Batch(
+                LogBatch(
                     base_offset=header.base_offset,
                     last_offset=header.last_offset,
                     producer_id=header.producer_id,
@@ -162,9 +162,9 @@ def batches_of(log: Log) -> list[Batch]:
     return found
 
 
-def decisions_of(log: Log) -> list[Decision] | None:
+def decisions_of(log: Log) -> list[CoordinatorDecision] | None:
     """All records of a partition of `__transaction_state`; None if compaction has removed some."""
-    found: list[Decision] = []
+    found: list[CoordinatorDecision] = []
     expected = 0
     for segment in log.segments:
         for _, header, batch in segment.scan():
@@ -178,12 +178,12 @@ def decisions_of(log: Log) -> list[Decision] | None:
     return found
 
 
-def _decision(transactional_id: str, data: bytes) -> Decision:
+def _decision(transactional_id: str, data: bytes) -> CoordinatorDecision:
     value = decode_versioned(TransactionLogValue, data)
     places: list[Place] = [
         (topic.topic, number) for topic in value.transaction_partitions or [] for number in topic.partition_ids
     ]
-    return Decision(
+    return CoordinatorDecision(
         transactional_id=transactional_id,
         status=TRANSACTION_STATES[value.transaction_status],
         producer_id=value.producer_id,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 from semel_broker.cluster.etcd.messages import (
-    Event,
+    EtcdEvent,
     Header,
     KeyValue,
     LeaseResponse,
@@ -24,7 +24,7 @@ LEASE_NOT_FOUND = (5, "etcdserver: requested lease not found")
 COMPACTED = (11, "etcdserver: mvcc: required revision has been compacted")
 
 
-class Refused(Exception):  # noqa: N818 (etcd's name)
+class EtcdError(Exception):
     """An error of etcd: a gRPC code and a message."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -32,7 +32,7 @@ class Refused(Exception):  # noqa: N818 (etcd's name)
         self.code, self.message = code, message
 
 
-class Lease(msgspec.Struct):
+class EtcdLease(msgspec.Struct):
     """`expires_at`: seconds by the clock of etcd's machine."""
 
     ttl_s: int
@@ -48,12 +48,12 @@ class Etcd:
         self.revision = 1
         self.compacted = 0
         """A watch cannot begin at this revision or an earlier one."""
-        self.leases: dict[int, Lease] = {}
-        self.facts: list[Event] = []
+        self.leases: dict[int, EtcdLease] = {}
+        self.facts: list[EtcdEvent] = []
         """All changes since the start, for checkers."""
         self._keys: dict[bytes, KeyValue] = {}
         self._lease_of: dict[bytes, int] = {}
-        self._history: list[tuple[int, list[Event]]] = []
+        self._history: list[tuple[int, list[EtcdEvent]]] = []
         self._leases_granted = 0
 
     @property
@@ -79,14 +79,14 @@ class Etcd:
         return RangeResponse(self.header, found)
 
     def txn(self, request: TxnRequest) -> TxnResponse:
-        """Carry out a transaction, whole or not at all. Raises Refused."""
+        """Carry out a transaction, whole or not at all. Raises EtcdError."""
         for compare in request.compare:
             assert (compare.target, compare.result) == ("MOD", "EQUAL"), compare
             if self.revision_of(compare.key) != compare.mod_revision:
                 return TxnResponse(self.header)
         puts = [op.request_put for op in request.success if op.request_put is not None]
         if any(put.lease and put.lease not in self.leases for put in puts):
-            raise Refused(*LEASE_NOT_FOUND)
+            raise EtcdError(*LEASE_NOT_FOUND)
         revision, events = self.revision + 1, []
         for op in request.success:
             if op.request_put is not None:
@@ -96,19 +96,19 @@ class Etcd:
                 if put.lease:
                     self.leases[put.lease].keys[put.key] = None
                     self._lease_of[put.key] = put.lease
-                events.append(Event(kv))
+                events.append(EtcdEvent(kv))
             elif op.request_delete_range is not None and op.request_delete_range.key in self._keys:
                 events.append(self._removed(op.request_delete_range.key, revision))
         self._written(events)
         return TxnResponse(self.header, succeeded=True)
 
-    def changes(self, key: bytes, range_end: bytes, start_revision: int) -> tuple[list[Event], int]:
+    def changes(self, key: bytes, range_end: bytes, start_revision: int) -> tuple[list[EtcdEvent], int]:
         """The events in a range from a revision on, oldest first, and the revision for the next call.
 
-        Raises Refused if some of them are compacted.
+        Raises EtcdError if some of them are compacted.
         """
         if start_revision <= self.compacted:
-            raise Refused(*COMPACTED)
+            raise EtcdError(*COMPACTED)
         first = start_revision - (self.revision + 1 - len(self._history))  # one transaction for each revision
         events = [
             event
@@ -126,7 +126,7 @@ class Etcd:
     def grant(self, ttl_s: int, now: float) -> LeaseResponse:
         """Grant a lease."""
         self._leases_granted += 1
-        self.leases[self._leases_granted] = Lease(ttl_s, now + ttl_s)
+        self.leases[self._leases_granted] = EtcdLease(ttl_s, now + ttl_s)
         return LeaseResponse(self._leases_granted, ttl_s)
 
     def keep_alive(self, number: int, now: float) -> LeaseResponse:
@@ -138,10 +138,10 @@ class Etcd:
         return LeaseResponse(number, lease.ttl_s, self.header)
 
     def revoke(self, number: int) -> None:
-        """End a lease and remove its keys, in one transaction. Raises Refused."""
+        """End a lease and remove its keys, in one transaction. Raises EtcdError."""
         lease = self.leases.pop(number, None)
         if lease is None:
-            raise Refused(*LEASE_NOT_FOUND)
+            raise EtcdError(*LEASE_NOT_FOUND)
         revision = self.revision + 1
         self._written([self._removed(key, revision) for key in sorted(lease.keys)])
 
@@ -156,7 +156,7 @@ class Etcd:
         for lease in self.leases.values():
             lease.expires_at = now + lease.ttl_s
 
-    def _written(self, events: list[Event]) -> None:
+    def _written(self, events: list[EtcdEvent]) -> None:
         if not events:
             return
         self.revision += 1
@@ -165,10 +165,10 @@ class Etcd:
         if len(self._history) > self.keeps:
             self.compact(self._history[0][0])
 
-    def _removed(self, key: bytes, revision: int) -> Event:
+    def _removed(self, key: bytes, revision: int) -> EtcdEvent:
         self._let_go(key)
         del self._keys[key]
-        return Event(KeyValue(key, b"", revision), "DELETE")
+        return EtcdEvent(KeyValue(key, b"", revision), "DELETE")
 
     def _let_go(self, key: bytes) -> None:
         """Detach a key from its lease."""

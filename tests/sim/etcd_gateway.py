@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from semel_broker.cluster.etcd import messages
 
-from sim.etcd import Etcd, Refused
+from sim.etcd import Etcd, EtcdError
 
 HEAD_END = b"\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -32,7 +32,7 @@ _decode: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-class Gateway:
+class SimEtcdGateway:
     """The running process of an etcd. `commit_s`: gives the time until the next write takes effect."""
 
     def __init__(self, etcd: Etcd, monotonic: Callable[[], float], commit_s: Callable[[], float]) -> None:
@@ -40,9 +40,9 @@ class Gateway:
         self._watchers: dict[Watcher, None] = {}
         self._wakes = False
 
-    def connection(self) -> Connection:
+    def connection(self) -> GatewayConnection:
         """Make the protocol of a new connection, for `create_server`."""
-        return Connection(self)
+        return GatewayConnection(self)
 
     def expire(self) -> None:
         """End the expired leases."""
@@ -61,7 +61,7 @@ class Gateway:
         for watcher in list(self._watchers):
             watcher.tell()
 
-    def answer(self, path: str, request: Any, connection: Connection) -> None:
+    def answer(self, path: str, request: Any, connection: GatewayConnection) -> None:
         """Carry out a request, at once or later, and answer it."""
         later = get_running_loop().call_later
         etcd = self.etcd
@@ -96,10 +96,10 @@ class Gateway:
         self._watchers.pop(watcher, None)
 
 
-class Connection(Protocol):
+class GatewayConnection(Protocol):
     """One connection of a client, with one request at a time."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: SimEtcdGateway) -> None:
         self._gateway = gateway
         self._received = bytearray()
         self._transport: Transport | None = None
@@ -134,7 +134,7 @@ class Connection(Protocol):
         head = OK
         try:
             body = msgspec.json.encode(answer())
-        except Refused as error:
+        except EtcdError as error:
             head = BAD
             body = msgspec.json.encode({"error": error.message, "code": error.code, "message": error.message})
         if is_stream:
@@ -160,7 +160,7 @@ class Connection(Protocol):
 class Watcher:
     """One stream of changes."""
 
-    def __init__(self, etcd: Etcd, wanted: messages.WatchCreateRequest, connection: Connection) -> None:
+    def __init__(self, etcd: Etcd, wanted: messages.WatchCreateRequest, connection: GatewayConnection) -> None:
         self._etcd, self._wanted, self._connection = etcd, wanted, connection
         self._next = wanted.start_revision
         self._is_over = False
@@ -173,7 +173,7 @@ class Watcher:
             return
         try:
             events, self._next = self._etcd.changes(self._wanted.key, self._wanted.range_end, self._next)
-        except Refused:
+        except EtcdError:
             self._is_over = True
             etcd = self._etcd
             self._say(messages.WatchResponse(etcd.header, canceled=True, compact_revision=etcd.compacted + 1))

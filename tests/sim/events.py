@@ -287,7 +287,7 @@ class Refused(Event, frozen=True, gc=False):
 
 
 class RightChanged(Event, frozen=True, gc=False):
-    """A right of the clients on `host` to the resource `name`. `what`: see `rights.What`.
+    """A right of the clients on `host` to the resource `name`. `what`: see `rights.RightKind`.
 
     `stage`: taking, taken, giving back, given back. It is denied from "taken" until "giving back", and perhaps denied
     from "taking" until "given back".
@@ -308,7 +308,7 @@ AnyEvent = (
 )  # fmt: skip
 
 
-class Topic(msgspec.Struct, frozen=True):
+class HistoryTopic(msgspec.Struct, frozen=True):
     """A topic that checkers know. `cleanup`: "" (all records stay, or not known), "compact", "delete"."""
 
     name: str

@@ -20,7 +20,7 @@ from sim.host import Host
 from sim.moments import MomentTrigger
 from sim.rights import RIGHTS, RIGHTS_OF, Rights
 from sim.store import SimStore
-from sim.world import World
+from sim.world import SimWorld
 
 NS_PER_MS = 1_000_000
 WRITE_TXN_MARKERS = 27
@@ -68,7 +68,7 @@ class FaultTargets(msgspec.Struct):
     `is_healed`: the faults are over; no further fault begins.
     """
 
-    world: World
+    world: SimWorld
     brokers: Mapping[str, SimBroker]
     boot_client: Callable[[str], None]
     store: SimStore | None = None
@@ -95,7 +95,7 @@ class FaultTargets(msgspec.Struct):
 Act = Callable[[FaultTargets, Fault], None]
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of fault: the hosts that it meets, how it is drawn, how it begins and ends.
 
     `meets`: "client", "broker", "store" or "any". `every_ms`: least and most mean time between two faults of this kind,
@@ -370,43 +370,45 @@ def drawn(**names: Sequence[float]) -> Callable[[Random, str], dict[str, Any]]:
 
 
 CHANGES = (*range(8), 10, 12, 15, 20, 30)
-FAULTS: dict[str, Kind] = {
-    "kill broker": Kind(begin=_kill, end=_boot, meets="broker", lasting_ms=(1, 8_000)),
-    "kill client": Kind(begin=_kill, end=_boot, lasting_ms=(1, 12_000)),
-    "power loss": Kind(begin=_power_loss, end=_boot, meets="broker", lasting_ms=(100, 10_000), needs_fsync=True),
-    "kill amid changes": Kind(begin=_kill_amid, meets="broker", args=drawn(changes=CHANGES)),
-    "power loss amid changes": Kind(
+FAULTS: dict[str, FaultKind] = {
+    "kill broker": FaultKind(begin=_kill, end=_boot, meets="broker", lasting_ms=(1, 8_000)),
+    "kill client": FaultKind(begin=_kill, end=_boot, lasting_ms=(1, 12_000)),
+    "power loss": FaultKind(begin=_power_loss, end=_boot, meets="broker", lasting_ms=(100, 10_000), needs_fsync=True),
+    "kill amid changes": FaultKind(begin=_kill_amid, meets="broker", args=drawn(changes=CHANGES)),
+    "power loss amid changes": FaultKind(
         begin=_power_loss_amid, meets="broker", args=drawn(changes=CHANGES), needs_fsync=True
     ),
-    "terminate broker": Kind(begin=_terminate, meets="broker"),
-    "pause broker": Kind(begin=_pause, end=_resume, meets="broker", lasting_ms=(10, 15_000)),
-    "pause client": Kind(begin=_pause, end=_resume, lasting_ms=(10, 40_000)),
-    "clock": Kind(begin=_jump, meets="any", args=drawn(by_ms=(-60_000, -3_000, -50, 50, 3_000, 60_000))),
-    "cut": Kind(begin=_cut, end=_mend, lasting_ms=(10, 25_000), args=drawn(ways=(0, 1, 2, 2))),
-    "reset": Kind(begin=_reset, every_ms=(500, 8_000)),
-    "slow link": Kind(
+    "terminate broker": FaultKind(begin=_terminate, meets="broker"),
+    "pause broker": FaultKind(begin=_pause, end=_resume, meets="broker", lasting_ms=(10, 15_000)),
+    "pause client": FaultKind(begin=_pause, end=_resume, lasting_ms=(10, 40_000)),
+    "clock": FaultKind(begin=_jump, meets="any", args=drawn(by_ms=(-60_000, -3_000, -50, 50, 3_000, 60_000))),
+    "cut": FaultKind(begin=_cut, end=_mend, lasting_ms=(10, 25_000), args=drawn(ways=(0, 1, 2, 2))),
+    "reset": FaultKind(begin=_reset, every_ms=(500, 8_000)),
+    "slow link": FaultKind(
         begin=_slow_link, end=_fast_link, lasting_ms=(100, 10_000), args=drawn(by_ms=(20, 300, 3_000), answers=(0, 1))
     ),
-    "hold": Kind(begin=_hold, every_ms=(500, 6_000), args=_hold_args),
-    "late": Kind(begin=_late, every_ms=(500, 6_000), args=_late_args),
-    "slow disk": Kind(
+    "hold": FaultKind(begin=_hold, every_ms=(500, 6_000), args=_hold_args),
+    "late": FaultKind(begin=_late, every_ms=(500, 6_000), args=_late_args),
+    "slow disk": FaultKind(
         begin=_slow_disk, end=_fast_disk, meets="broker", lasting_ms=(100, 8_000), args=drawn(factor=(10, 100, 1000))
     ),
-    "full disk": Kind(
+    "full disk": FaultKind(
         begin=_full_disk,
         end=_space_again,
         meets="broker",
         lasting_ms=(100, 6_000),
         args=drawn(left_bytes=(0, 100, 2_000, 20_000)),
     ),
-    "damage": Kind(
+    "damage": FaultKind(
         begin=_damage, end=_boot, meets="broker", lasting_ms=(1, 3_000), args=drawn(number=range(1_000_000))
     ),
-    "failing disk": Kind(begin=_failing_disk, end=_well_disk, meets="broker", lasting_ms=(10, 3_000), needs_fsync=True),
+    "failing disk": FaultKind(
+        begin=_failing_disk, end=_well_disk, meets="broker", lasting_ms=(10, 3_000), needs_fsync=True
+    ),
 }
 """The kinds of faults for a single broker, by the name in plans."""
-RIGHTS_FAULTS: dict[str, Kind] = {
-    "revoke": Kind(
+RIGHTS_FAULTS: dict[str, FaultKind] = {
+    "revoke": FaultKind(
         begin=_revoke,
         end=_grant,
         every_ms=(1_000, 8_000),
@@ -418,15 +420,17 @@ RIGHTS_FAULTS: dict[str, Kind] = {
     ),
 }
 """The kinds for runs with an authorizer."""
-DISK_FAULTS: dict[str, Kind] = {
-    "slow syncs": Kind(
+DISK_FAULTS: dict[str, FaultKind] = {
+    "slow syncs": FaultKind(
         begin=_slow_syncs,
         end=_quick_syncs,
         meets="broker",
         lasting_ms=(2_000, 30_000),
         args=drawn(low_ms=(30.0, 100.0), high_ms=(100.0, 300.0)),
     ),
-    "hanging disk": Kind(begin=_hanging_disk, meets="broker", every_ms=(10_000, 60_000), lasting_ms=(1_000, 30_000)),
+    "hanging disk": FaultKind(
+        begin=_hanging_disk, meets="broker", every_ms=(10_000, 60_000), lasting_ms=(1_000, 30_000)
+    ),
 }
 """The kinds for runs with slow disks."""
 KINDS = {**FAULTS, **RIGHTS_FAULTS, **DISK_FAULTS}

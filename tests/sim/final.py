@@ -13,7 +13,7 @@ from semel_protocol.schema import ZERO_UUID
 from sim.events import Place
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class ReadRecord(msgspec.Struct, frozen=True, gc=False):
     """One record as a reader got it."""
 
     offset: int
@@ -21,7 +21,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     value: str | None
 
 
-class Batch(msgspec.Struct, frozen=True, gc=False):
+class LogBatch(msgspec.Struct, frozen=True, gc=False):
     """One batch of a log, without its records. `marker`: "commit" or "abort" for a control batch, else ""."""
 
     base_offset: int
@@ -41,12 +41,12 @@ class PartitionEnd(msgspec.Struct, kw_only=True):
     start_offset: int = 0
     high_watermark: int = 0
     last_stable_offset: int = 0
-    committed: list[Row] = []
-    uncommitted: list[Row] = []
-    batches: list[Batch] | None = None
+    committed: list[ReadRecord] = []
+    uncommitted: list[ReadRecord] = []
+    batches: list[LogBatch] | None = None
 
 
-class Decision(msgspec.Struct, frozen=True):
+class CoordinatorDecision(msgspec.Struct, frozen=True):
     """One record of `__transaction_state`, in the order of the log. `status`: Kafka's name, such as "PrepareCommit"."""
 
     transactional_id: str
@@ -56,7 +56,7 @@ class Decision(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
+class StoredRecord(msgspec.Struct, frozen=True, gc=False):
     """One record in a log. `payload`: must be equal on all replicas. `is_bare`: compaction may remove it without loss:
     a tombstone, a marker, or a record of an aborted transaction. The last two have no key.
     """
@@ -67,7 +67,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     is_bare: bool = False
 
 
-class Replica(msgspec.Struct, kw_only=True):
+class ReplicaLog(msgspec.Struct, kw_only=True):
     """The log of a partition on one broker, with the state that this broker derived from it.
 
     `batches`: base offset and bytes of each. If compaction removes single records, each log at its own time, `records`
@@ -83,7 +83,7 @@ class Replica(msgspec.Struct, kw_only=True):
     high_watermark: int = 0
     last_stable_offset: int = 0
     batches: list[tuple[int, bytes]] = []
-    records: list[Stored] | None = None
+    records: list[StoredRecord] | None = None
     producers: list[tuple[int, int, int, int, int, int]] = []
     may_have_expired: bool = False
     aborted: list[tuple[int, int, int]] = []
@@ -100,7 +100,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     topic_id: bytes = ZERO_UUID
 
 
-GroupMember = tuple[str, str, int]
+GroupGeneration = tuple[str, str, int]
 """Group, member id, and one of its generations, or epochs."""
 
 
@@ -128,12 +128,12 @@ class Final(msgspec.Struct, kw_only=True):
     groups: dict[str, dict[Place, int]] = {}
     topics: dict[str, int] = {}
     configs: dict[str, dict[str, str]] = {}
-    decisions: list[Decision] | None = None
-    replicas: dict[Place, list[Replica]] = {}
+    decisions: list[CoordinatorDecision] | None = None
+    replicas: dict[Place, list[ReplicaLog]] = {}
     store: list[StoreWrite] = []
     uncommitted: list[str] = []
     commits: list[Commit] = []
-    eras: dict[GroupMember, int] = {}
+    eras: dict[GroupGeneration, int] = {}
     log_starts: dict[Place, int] = {}
     keeps_deletions: bool = False
     regressed: list[str] = []

@@ -1,9 +1,9 @@
 """One broker and its groups, in three scenes: a cooperative rebalance in which members die, members that are killed
 while they join, and offsets that are deleted while a transaction has written them.
 
-The broker is the unchanged Node. The members speak the raw wire. The seed decides the scene and its times. Three rules
-are checked: at rest each partition has one owner; a member that is killed while it joins delays nobody; deleted offsets
-stay deleted, also when the broker starts again.
+The broker is the unchanged Node. The members speak the raw wire. The seed decides the scenario and its times. Three
+rules are checked: at rest each partition has one owner; the death of a member that joins delays no other member;
+deleted offsets stay deleted, also when the broker starts again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import msgspec
-from broker.members import GroupMember
+from broker.members import WireMember
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire
 from semel_broker.groups.embedded import NamedPlaces, assignment_of, encoded_assignment, encoded_subscription
@@ -33,8 +33,8 @@ from sim.broker import PORT, SimBroker
 from sim.checkers.anomaly import Anomaly
 from sim.control import Listener
 from sim.host import Host
-from sim.run import Verdict
-from sim.world import NS, Stuck, World
+from sim.run import RunVerdict
+from sim.world import NS, SimWorld, StuckHost
 
 CHECKERS = ("unowned-partition", "slow-join", "deleted-offset")
 TOPIC, PARTITIONS = "t", 6
@@ -68,20 +68,20 @@ class GroupRun:
     def __init__(self, seed: int, listener: Listener | None = None) -> None:
         self.seed = seed
         self.rng = Random(f"groups/{seed}")
-        self.world = World(seed, listener)
+        self.world = SimWorld(seed, listener)
         self.broker = SimBroker(self.world.host("broker"), SETTINGS)
-        self.scene: Scene = SCENES[seed % len(SCENES)]
+        self.topic_broker: Scene = SCENES[seed % len(SCENES)]
         self.faults: list[Death] = []
         self.anomalies: list[Anomaly] = []
         self.owned: dict[str, NamedPlaces] = {}
         """By member: the partitions that its present process owns."""
         self.is_over = False
 
-    def judged(self) -> Verdict:
+    def judged(self) -> RunVerdict:
         """Execute the run and give the verdict."""
         self.execute()
         world = self.world
-        return Verdict(
+        return RunVerdict(
             seed=self.seed,
             digest=world.digest(),
             anomalies=self.anomalies,
@@ -94,8 +94,8 @@ class GroupRun:
         """Run, and return all findings as text."""
         try:
             self.start_broker()
-            self.scene(self)
-        except Stuck as error:
+            self.topic_broker(self)
+        except StuckHost as error:
             self.note("slow-join", str(error))
         finally:
             self.world.close()
@@ -142,12 +142,12 @@ class CooperativeMember:
         self._own(set())
         while True:
             try:
-                await self._take_part(GroupMember(await self._run.wire(), instance=self._name), host)
+                await self._take_part(WireMember(await self._run.wire(), instance=self._name), host)
             except LOST:
                 self._own(set())
                 await asyncio.sleep(0.1)
 
-    async def _take_part(self, member: GroupMember, host: Host) -> None:
+    async def _take_part(self, member: WireMember, host: Host) -> None:
         while True:
             metadata = encoded_subscription(1, [TOPIC], sorted(self._owned))
             protocols = [JoinGroupRequestProtocol(name="coop", metadata=metadata)]
@@ -180,7 +180,7 @@ class CooperativeMember:
             self._run.faults.append(Death(self._name, "amid its rebalance callback"))
             host.exit("killed amid a rebalance callback")
 
-    def _reset(self, member: GroupMember) -> None:
+    def _reset(self, member: WireMember) -> None:
         self._own(set())
         member.wire.writer.close()
 
@@ -245,7 +245,7 @@ def killed_while_joining(run: GroupRun) -> None:
 
     def joining(name: str) -> Callable[[Host], Coroutine[Any, Any, None]]:
         async def main(_host: Host) -> None:
-            member = GroupMember(await run.wire())
+            member = WireMember(await run.wire())
             settings = {"session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": 10 * SESSION_MS}
             while (await member.join(**settings)).error_code or (await member.sync({})).error_code:
                 await asyncio.sleep(0.05)
@@ -329,7 +329,7 @@ async def offset_step(run: GroupRun, model: OffsetModel, producer: Transactional
     run.world.note("client", f"{act} {partition} {offset}")
     match act:
         case "commit":
-            assert await GroupMember(wire, group).commit({partition: offset}, topic=TOPIC) == [0]
+            assert await WireMember(wire, group).commit({partition: offset}, topic=TOPIC) == [0]
             model.commit(partition, offset)
         case "hold":
             assert await producer.commit_offsets({partition: offset}, group_id=group, topic=TOPIC) == [0]

@@ -26,7 +26,7 @@ from semel_storage.internal_topics import (
 )
 from semel_storage.log.log import Log
 
-from sim.final import Commit, GroupMember
+from sim.final import Commit, GroupGeneration
 
 AMBIGUOUS = -1
 """Stands for the era of a member that had one generation in two eras."""
@@ -94,7 +94,7 @@ class Eras:
         group = self._groups.get(group_id)
         return None if group is None or group.index in self._shortened else group.beginnings
 
-    def found(self) -> dict[GroupMember, int]:
+    def found(self) -> dict[GroupGeneration, int]:
         """The era of each member in each of its generations, from 1. Of groups all of whose records were read."""
         whole = [group for group in self._groups.values() if group.index not in self._shortened]
         return {member: era for group in whole for member, era in group.found.items()}
@@ -111,7 +111,7 @@ class GroupEras(msgspec.Struct):
     consumer: ConsumerGroup = msgspec.field(default_factory=lambda: ConsumerGroup(""))
     era: int = 0
     members: set[str] = set()
-    found: dict[GroupMember, int] = {}
+    found: dict[GroupGeneration, int] = {}
 
     def note(self) -> None:
         """Take in the present protocol and members."""

@@ -33,6 +33,7 @@ from sim.events import (
     Decided,
     Deciding,
     Given,
+    HistoryTopic,
     Initialized,
     NotStored,
     OffsetsCommitted,
@@ -50,14 +51,13 @@ from sim.events import (
     Sending,
     StepBegun,
     Stored,
-    Topic,
 )
 
 
-class Record(msgspec.Struct):
+class StoredHistory(msgspec.Struct):
     """A stored history: `decode(History.encode())`."""
 
-    topics: list[Topic]
+    topics: list[HistoryTopic]
     pipelines: list[Pipeline]
     events: list[AnyEvent]
 
@@ -71,7 +71,7 @@ class History:
         self.now_ms = now_ms
         self.has_followers = True
         self.events: list[Any] = []
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, HistoryTopic] = {}
         self.pipelines: list[Pipeline] = []
         self._incarnations: dict[str, int] = {}
         self._op = 0
@@ -86,14 +86,14 @@ class History:
         self._op += 1
         return self._op
 
-    def declare(self, *topics: Topic, pipelines: Iterable[Pipeline] = ()) -> None:
+    def declare(self, *topics: HistoryTopic, pipelines: Iterable[Pipeline] = ()) -> None:
         """Add the topics and pipelines of the events."""
         self.topics.update((topic.name, topic) for topic in topics)
         self.pipelines.extend(pipelines)
 
     def encode(self) -> bytes:
         """The history as JSON."""
-        return msgspec.json.encode(Record(list(self.topics.values()), self.pipelines, self.events))
+        return msgspec.json.encode(StoredHistory(list(self.topics.values()), self.pipelines, self.events))
 
     @classmethod
     def decode(cls, *parts: bytes) -> History:
@@ -103,7 +103,7 @@ class History:
         """
         history = cls(lambda: 0.0)
         for part in parts:
-            record = msgspec.json.decode(part, type=Record)
+            record = msgspec.json.decode(part, type=StoredHistory)
             history.topics.update((topic.name, topic) for topic in record.topics)
             history.pipelines.extend(p for p in record.pipelines if p not in history.pipelines)
             top = history._op

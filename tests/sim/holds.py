@@ -57,7 +57,7 @@ LATE_OF: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 """By the role of the client: requests to hold, and the later requests of the same client that release them."""
 
 
-class Wire(msgspec.Struct, frozen=True):
+class HeldConnection(msgspec.Struct, frozen=True):
     """Acts on a connection. `release`: end all holds on it after so many ms. `reset_client`: the client sees a reset;
     the bytes that it has sent still arrive.
     """
@@ -66,7 +66,7 @@ class Wire(msgspec.Struct, frozen=True):
     reset_client: Callable[[], object]
 
 
-NO_WIRE = Wire(lambda delay_ms: None, lambda: None)
+NO_WIRE = HeldConnection(lambda delay_ms: None, lambda: None)
 
 
 class Hold(msgspec.Struct):
@@ -100,7 +100,7 @@ class RequestTrigger(msgspec.Struct):
     callback: Callable[[str], object]
 
 
-class Late(msgspec.Struct):
+class LateRequest(msgspec.Struct):
     """A request that is held until `source` has sent `left` more requests of API `api_key` outside of `talk`."""
 
     api_key: int
@@ -110,7 +110,7 @@ class Late(msgspec.Struct):
     release: Callable[[], object]
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldRequest(msgspec.Struct, frozen=True):
     """A request of host `source`, or its answer, that is held from `at_ms` on for at most `delay_ms`."""
 
     at_ms: float
@@ -174,7 +174,7 @@ class Conversation:
         self,
         holds: list[Hold],
         aims: list[RequestTrigger],
-        late: list[Late],
+        late: list[LateRequest],
         source: str,
         sink: str,
         note: Say,
@@ -183,7 +183,7 @@ class Conversation:
     ) -> None:
         self._holds, self._aims, self._late = holds, aims, late
         self._source, self._sink = source, sink
-        self.wire: Wire = NO_WIRE
+        self.wire: HeldConnection = NO_WIRE
         self._note, self._tell, self._held = note, tell, held
         self._asked: dict[bytes, tuple[str, float]] = {}
         """Correlation id -> name of the request, and the delay in ms of its answer."""
@@ -226,7 +226,7 @@ class Conversation:
     def _hold_until(self, hold: Hold, name: str) -> float:
         """Hold a request until its client goes on. Returns the longest time in ms."""
         release = partial(self.wire.release, hold.delay_ms)
-        self._late.append(Late(hold.until, self._source, hold.past, self, release))
+        self._late.append(LateRequest(hold.until, self._source, hold.past, self, release))
         self._note(self._source, f"{name} held until {hold.past} more of API {hold.until} and {hold.delay_ms:.0f} ms")
         self._held(name.partition(" ")[0], HELD_MOST_MS, False)
         if hold.breaks:

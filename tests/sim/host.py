@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sim.clock import Clock
+from sim.clock import HostClock
 from sim.disk import SimDisk
 from sim.loop import NS, ProcessEnded, SimLoop
 
 if TYPE_CHECKING:
-    from sim.transport import Endpoint, Listener
-    from sim.world import World
+    from sim.transport import SimServer, SimTransport
+    from sim.world import SimWorld
 
 NS_PER_MS = 1_000_000
 Main = Callable[["Host"], Coroutine[Any, Any, None]]
@@ -28,10 +28,10 @@ class Host:
     `rng`: random numbers for the process.
     """
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: SimWorld, name: str) -> None:
         self.world, self.name = world, name
         rng = world.random("host", name)
-        self.clock = Clock(monotonic_offset_ns=rng.randrange(1, 1_000_000) * NS // 10)
+        self.clock = HostClock(monotonic_offset_ns=rng.randrange(1, 1_000_000) * NS // 10)
         self.rng = world.random("process", name)
         self.disk = SimDisk(world, name, self.exit, self.stand_still)
         self.disk.clock = self.now_ms
@@ -42,8 +42,8 @@ class Host:
         self.loop: SimLoop | None = None
         self.main: asyncio.Task[None] | None = None
         self.ended: Callable[[str], None] | None = None
-        self.endpoints: dict[Endpoint, None] = {}
-        self.listeners: dict[int, Listener] = {}
+        self.endpoints: dict[SimTransport, None] = {}
+        self.listeners: dict[int, SimServer] = {}
         self.connections_dialed = 0
 
     # For the code on the host

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sim.broker import SimBroker
-from sim.events import Place, Topic
+from sim.events import HistoryTopic, Place
 
 
 class LogStarts:
@@ -17,7 +17,7 @@ class LogStarts:
 
     due_ns = 0  # `look` is due at every step
 
-    def __init__(self, brokers: Mapping[str, SimBroker], topics: Mapping[str, Topic]) -> None:
+    def __init__(self, brokers: Mapping[str, SimBroker], topics: Mapping[str, HistoryTopic]) -> None:
         self.highest: dict[Place, int] = {}
         self._brokers, self._topics = brokers, topics
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from sim.host import Host
-    from sim.world import World
+    from sim.world import SimWorld
 
 T = TypeVar("T")
 P = TypeVar("P", bound=BaseProtocol)
@@ -74,7 +74,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     uvloop, where time passes within a turn, each timer may turn out to be due at once, and then it is such a handle.
     """
 
-    def __init__(self, world: World, host: Host) -> None:
+    def __init__(self, world: SimWorld, host: Host) -> None:
         self.world, self.host = world, host
         self.number = world.next_number()
         self.ready: deque[SimHandle] = deque()

@@ -9,7 +9,7 @@ from time import monotonic
 
 from sim.coverage import Coverage
 from sim.plan import draw
-from sim.run import Verdict, run
+from sim.run import RunVerdict, run
 
 ANOMALIES_SHOWN = 2
 SEEDS_PER_TASK = 4
@@ -22,13 +22,13 @@ Task = tuple[int, tuple[str, ...], int]
 """Seed, kinds of workloads, number of brokers."""
 
 
-def run_seed(task: Task) -> Verdict:
+def run_seed(task: Task) -> RunVerdict:
     """The verdict on one seed. An exception of the simulator itself is a failure."""
     seed, kinds, brokers = task
     try:
         return run(draw(seed, kinds, brokers))
     except Exception:
-        return Verdict(seed=seed, digest="", failures=[f"the simulator failed\n{traceback.format_exc()}"])
+        return RunVerdict(seed=seed, digest="", failures=[f"the simulator failed\n{traceback.format_exc()}"])
 
 
 def run_many(first: int, count: int, kinds: tuple[str, ...], brokers: int, jobs: int) -> int:
@@ -63,7 +63,7 @@ def run_many(first: int, count: int, kinds: tuple[str, ...], brokers: int, jobs:
     return failed
 
 
-def _show_failed(verdict: Verdict, kinds: tuple[str, ...], brokers: int) -> None:
+def _show_failed(verdict: RunVerdict, kinds: tuple[str, ...], brokers: int) -> None:
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     chosen = f" WORKLOAD={','.join(kinds)}" if kinds else ""
@@ -72,7 +72,7 @@ def _show_failed(verdict: Verdict, kinds: tuple[str, ...], brokers: int) -> None
     show_findings(verdict, ANOMALIES_SHOWN)
 
 
-def show_findings(verdict: Verdict, most: int) -> None:
+def show_findings(verdict: RunVerdict, most: int) -> None:
     """Print the findings, at most `most` of each kind."""
     for kind in (verdict.anomalies, verdict.failures):
         for found in kind[:most]:

@@ -58,7 +58,7 @@ class MomentTrigger(msgspec.Struct):
     callback: Callable[[], object]
 
 
-class Watch:
+class MomentWatch:
     """Detects the moments of a broker in the bytes that it appends. It decodes them only while a trigger waits."""
 
     def __init__(self) -> None:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from sim.holds import Conversation, Held, Hold, Late, RequestTrigger, Wire
-from sim.pipe import Pipe
-from sim.transport import FIRST_CLIENT_PORT, Endpoint, Listener
+from sim.holds import Conversation, HeldConnection, HeldRequest, Hold, LateRequest, RequestTrigger
+from sim.pipe import SimPipe
+from sim.transport import FIRST_CLIENT_PORT, SimServer, SimTransport
 
 if TYPE_CHECKING:
     from sim.host import Host
     from sim.loop import SimLoop
-    from sim.world import World
+    from sim.world import SimWorld
 
 P = TypeVar("P", bound=BaseProtocol)
 NS = 1_000_000_000
@@ -47,22 +47,22 @@ class NetworkWeather(msgspec.Struct):
     connect_give_up_ns: int = 15 * NS
 
 
-class Network:
+class SimNetwork:
     """The network of a world. `watching`: frames are followed on new connections, which holds and triggers need."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimWorld) -> None:
         self.world = world
         self.weather = NetworkWeather()
         self.watching = False
         self.holds: list[Hold] = []
         self.aims: list[RequestTrigger] = []
-        self.late: list[Late] = []
-        self.held: list[Held] = []
+        self.late: list[LateRequest] = []
+        self.held: list[HeldRequest] = []
         """All requests and answers that were held."""
         self._cut: dict[tuple[str, str], None] = {}
         self._slow: dict[tuple[str, str], float] = {}
         self._connections = 0
-        self._pairs: dict[Endpoint, Endpoint] = {}
+        self._pairs: dict[SimTransport, SimTransport] = {}
 
     # Faults
 
@@ -136,17 +136,17 @@ class Network:
 
     def listen(
         self, loop: SimLoop, factory: Callable[[], BaseProtocol], port: int, *, accepts: bool = True
-    ) -> Listener:
+    ) -> SimServer:
         host = loop.host
         if port == 0:
             port = max([9091, *host.listeners]) + 1
         if port in host.listeners:
             raise OSError(errno.EADDRINUSE, f"port {port} of {host.name} is taken")
-        host.listeners[port] = listener = Listener(loop, factory, host, port)  # type: ignore[abstract]
+        host.listeners[port] = listener = SimServer(loop, factory, host, port)  # type: ignore[abstract]
         listener.accepts = accepts
         return listener
 
-    async def connect(self, loop: SimLoop, factory: Callable[[], P], host: str, port: int) -> tuple[Endpoint, P]:
+    async def connect(self, loop: SimLoop, factory: Callable[[], P], host: str, port: int) -> tuple[SimTransport, P]:
         """Raise ConnectionRefusedError, TimeoutError (as OSError), ConnectionResetError."""
         if host not in self.world.hosts:
             raise OSError(errno.EHOSTUNREACH, f"there is no host {host}")
@@ -163,34 +163,34 @@ class Network:
         endpoint.connected(protocol)
         return endpoint, protocol
 
-    def pair(self, loop: SimLoop, listener: Listener, rng: Random) -> Endpoint:
+    def pair(self, loop: SimLoop, listener: SimServer, rng: Random) -> SimTransport:
         """Make both ends of a new connection. Returns the end of the connecting host."""
         self._connections += 1
         number = self._connections
         here = (loop.host.name, FIRST_CLIENT_PORT + number)
         there = (listener.host.name, listener.port)
-        near = Endpoint(loop, 2 * number, {"sockname": here, "peername": there})
-        far = Endpoint(listener.loop, 2 * number + 1, {"sockname": there, "peername": here})
-        near.outgoing = far.incoming = Pipe(self, near, far, rng)
-        far.outgoing = near.incoming = Pipe(self, far, near, self.world.random("answers", loop.host.name, number))
+        near = SimTransport(loop, 2 * number, {"sockname": here, "peername": there})
+        far = SimTransport(listener.loop, 2 * number + 1, {"sockname": there, "peername": here})
+        near.outgoing = far.incoming = SimPipe(self, near, far, rng)
+        far.outgoing = near.incoming = SimPipe(self, far, near, self.world.random("answers", loop.host.name, number))
         if self.watching and listener.host.is_kafka:
             world = self.world
             said = partial(self._note_held, loop.host.name)
             talk = Conversation(
                 self.holds, self.aims, self.late, loop.host.name, listener.host.name, world.note, world.tell, said
             )  # fmt: skip
-            talk.wire = Wire(partial(self._release, near.outgoing), near.reset_client)
+            talk.wire = HeldConnection(partial(self._release, near.outgoing), near.reset_client)
             near.outgoing.watch, far.outgoing.watch = talk.watches()
         self._pairs = {end: peer for end, peer in self._pairs.items() if not (end.gone and peer.gone)}
         self._pairs[near], self._pairs[far] = far, near
         return near
 
-    def _release(self, pipe: Pipe, delay_ms: float) -> None:
+    def _release(self, pipe: SimPipe, delay_ms: float) -> None:
         self.world.after(int(delay_ms * NS_PER_MS) + 1, pipe.release)
 
     def _note_held(self, source: str, api: str, delay_ms: float, is_answer: bool) -> None:
         self.world.count(f"came/{'answers to' if is_answer else 'requests'} {api} held")
-        self.held.append(Held(self.world.now_ms, source, api, delay_ms, is_answer))
+        self.held.append(HeldRequest(self.world.now_ms, source, api, delay_ms, is_answer))
 
     def close(self) -> None:
         self._pairs.clear()
@@ -199,10 +199,10 @@ class Network:
 class _Dial:
     """One attempt to connect: it repeats the SYN until there is an answer, or until it gives up."""
 
-    def __init__(self, network: Network, loop: SimLoop, target: Host, port: int) -> None:
+    def __init__(self, network: SimNetwork, loop: SimLoop, target: Host, port: int) -> None:
         self.network, self.loop, self.target, self.port = network, loop, target, port
         self.answer: Future[Any] = loop.create_future()
-        self.endpoint: Endpoint | None = None
+        self.endpoint: SimTransport | None = None
         self.given_up = False
         self._number = loop.host.connections_dialed = loop.host.connections_dialed + 1
         self._rng = network.world.random("requests", loop.host.name, self._number)

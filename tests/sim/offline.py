@@ -20,8 +20,8 @@ from sim.control import Listener
 from sim.disk import DiskWeather
 from sim.host import Host
 from sim.logs import captured
-from sim.run import Verdict
-from sim.world import NS, World
+from sim.run import RunVerdict
+from sim.world import NS, SimWorld
 
 CHECKER = "not-led"
 TOPIC, PARTITIONS = "t", 6
@@ -31,7 +31,7 @@ START_NS = 60 * NS
 LED_WITHIN_NS = 5 * NS
 
 
-class Outage(msgspec.Struct, frozen=True):
+class OfflinePartitions(msgspec.Struct, frozen=True):
     """The files of these partitions cannot be used any more, on the broker that leads the first of them."""
 
     partitions: tuple[int, ...]
@@ -44,15 +44,17 @@ class OfflineRun:
 
     def __init__(self, seed: int, listener: Listener | None = None) -> None:
         self.seed = seed
-        self.world = World(seed, listener)
+        self.world = SimWorld(seed, listener)
         rng = Random(f"offline/{seed}")
-        self.faults: Sequence[Outage] = [Outage(tuple(rng.sample(range(PARTITIONS), rng.randint(1, 3))))]
+        self.faults: Sequence[OfflinePartitions] = [
+            OfflinePartitions(tuple(rng.sample(range(PARTITIONS), rng.randint(1, 3))))
+        ]
         self.cluster = SimCluster(self.world, len(NAMES_OF[3]), {}, DiskWeather(sync_ms=(0.05, 0.5)))
         self._is_prepared = False
         self._stored: dict[int, int] = {}
         """Partition -> the time of the last acknowledged record."""
 
-    def judged(self) -> Verdict:
+    def judged(self) -> RunVerdict:
         world, found = self.world, []
         with captured():
             try:
@@ -71,7 +73,7 @@ class OfflineRun:
                 ]
             finally:
                 world.close()
-        return Verdict(
+        return RunVerdict(
             seed=self.seed,
             digest=world.digest(),
             anomalies=[Anomaly(CHECKER, few(found))] if found else [],
@@ -81,7 +83,7 @@ class OfflineRun:
             tally=world.tally,
         )
 
-    def _take_offline(self, outage: Outage) -> None:
+    def _take_offline(self, outage: OfflinePartitions) -> None:
         led = self.cluster.led()
         node_id = led[TOPIC, outage.partitions[0]].leader
         for index in outage.partitions:

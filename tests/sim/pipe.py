@@ -15,8 +15,8 @@ from zlib import crc32
 from sim.holds import FrameWatch
 
 if TYPE_CHECKING:
-    from sim.network import Network
-    from sim.transport import Endpoint
+    from sim.network import SimNetwork
+    from sim.transport import SimTransport
 
 NS = 1_000_000_000
 RETRANSMIT_FIRST_NS = NS // 5
@@ -28,7 +28,7 @@ Segment = tuple[int, "bytes | str"]
 """The time when it arrives at the other end; bytes, FIN or RST."""
 
 
-class Pipe:
+class SimPipe:
     """From `source` to `sink`. `room`: bytes that the kernels can take now. `on_wire`: bytes taken and not yet read."""
 
     __slots__ = (
@@ -48,7 +48,7 @@ class Pipe:
         "window",
     )
 
-    def __init__(self, network: Network, source: Endpoint, sink: Endpoint, rng: Random) -> None:
+    def __init__(self, network: SimNetwork, source: SimTransport, sink: SimTransport, rng: Random) -> None:
         self.network, self.source, self.sink = network, source, sink
         self.window = rng.choice(network.weather.windows)
         self.on_wire = 0

@@ -23,8 +23,8 @@ from sim.broker import PORT, SimBroker
 from sim.checkers.anomaly import Anomaly
 from sim.control import Listener
 from sim.host import Host
-from sim.run import Verdict
-from sim.world import NS, World
+from sim.run import RunVerdict
+from sim.world import NS, SimWorld
 
 QUOTA_EXCEEDED = "quota-exceeded"
 RATE = 20_000
@@ -45,13 +45,13 @@ class QuotaRun:
 
     def __init__(self, seed: int, listener: Listener | None = None) -> None:
         self.seed = seed
-        self.world = world = World(seed, listener)
+        self.world = world = SimWorld(seed, listener)
         self.broker = SimBroker(world.host("broker"), {"log.min.free.bytes": 0})
         self.faults = [f"client-{n}" for n in range(world.random("clients").randint(1, CLIENTS_MAX))]
         self.stored_bytes = 0
         self._is_prepared = False
 
-    def judged(self) -> Verdict:
+    def judged(self) -> RunVerdict:
         """Execute the run and give the verdict."""
         anomalies = []
         world = self.world
@@ -62,7 +62,7 @@ class QuotaRun:
         most = RATE * (FOR_S + WINDOW_S) + (SLACK_BATCHES + len(self.faults)) * BATCH_BYTES
         if not PROGRESS_SHARE_MIN * RATE * FOR_S <= self.stored_bytes <= most:
             anomalies.append(Anomaly(QUOTA_EXCEEDED, f"{self.stored_bytes} bytes in {FOR_S} s, {most} are allowed"))
-        return Verdict(
+        return RunVerdict(
             seed=self.seed,
             digest=world.digest(),
             anomalies=anomalies,

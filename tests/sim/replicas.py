@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from semel_broker.groups.replay import Replay
+from semel_broker.groups.replay import GroupReplay
 from semel_broker.node import Node
 from semel_broker.partitions.partition import Partition
 from semel_protocol.records import decode_batch
@@ -19,16 +19,16 @@ from semel_storage.log.log import Log
 
 from sim.clock import EPOCH_MS
 from sim.events import Place
-from sim.final import Replica, Stored
+from sim.final import ReplicaLog, StoredRecord
 from sim.look_ups import check_look_ups
 
 CLOCK_FAULTS_MS = 60_000
 """How far one clock fault sets a clock back at most."""
 
 
-def replicas_of(nodes: Sequence[Node]) -> dict[Place, list[Replica]]:
+def replicas_of(nodes: Sequence[Node]) -> dict[Place, list[ReplicaLog]]:
     """The replicas of each partition, in the order of the brokers."""
-    found: dict[Place, list[Replica]] = {}
+    found: dict[Place, list[ReplicaLog]] = {}
     for node in nodes:
         broker = node.broker
         may_have_expired = _may_have_expired(broker.world.now_ms(), broker.config.producer_id_expiration_ms)
@@ -48,13 +48,13 @@ def _may_have_expired(now_ms: int, expiration_ms: int) -> bool:
     return now_ms - EPOCH_MS + CLOCK_FAULTS_MS >= expiration_ms
 
 
-def look_at(broker: str, partition: Partition, *, one_by_one: bool) -> Replica:
+def look_at(broker: str, partition: Partition, *, one_by_one: bool) -> ReplicaLog:
     """One replica. `one_by_one`: compaction removes single records, so it gets records instead of batches."""
     log = partition.open()
     check_look_ups(log)
     start, end = log.start_offset, log.end_offset
     aborted = [(each.producer_id, each.first_offset, each.last_offset) for each in log.aborted_transactions(start, end)]
-    return Replica(
+    return ReplicaLog(
         broker=broker,
         is_leader=partition.is_leading,
         start_offset=start,
@@ -85,7 +85,7 @@ def _batches(log: Log) -> Iterator[tuple[int, bytes]]:
             yield header.base_offset, bytes(batch)
 
 
-def _records(log: Log, aborted: Sequence[tuple[int, int, int]]) -> Iterator[Stored]:
+def _records(log: Log, aborted: Sequence[tuple[int, int, int]]) -> Iterator[StoredRecord]:
     for segment in log.segments:
         for _, header, batch in segment.scan():
             writer = (header.producer_id, header.producer_epoch, header.is_transactional, header.is_control)
@@ -97,12 +97,12 @@ def _records(log: Log, aborted: Sequence[tuple[int, int, int]]) -> Iterator[Stor
                 what = (*writer, record.timestamp, record.key, record.value, record.headers)
                 is_bare = header.is_control or is_aborted or record.value is None
                 key = None if header.is_control or is_aborted else record.key
-                yield Stored(record.offset, key, repr(what).encode(), is_bare)
+                yield StoredRecord(record.offset, key, repr(what).encode(), is_bare)
 
 
 def _groups(log: Log, index: int) -> dict[str, int]:
     """The committed offsets of the groups, as a coordinator would load them from this log."""
-    replay = Replay()
+    replay = GroupReplay()
     for segment in log.segments:
         for _, header, batch in segment.scan():
             replay.feed(index, header, batch)

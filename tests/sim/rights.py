@@ -40,7 +40,7 @@ SETTINGS: Mapping[str, Any] = {
 }
 
 
-class What(StrEnum):
+class RightKind(StrEnum):
     """The rights that a run takes away."""
 
     WRITE_TOPIC = "write topic"
@@ -50,25 +50,25 @@ class What(StrEnum):
 
 
 ACTS = {
-    What.WRITE_TOPIC: (ResourceType.TOPIC, Operation.WRITE),
-    What.READ_TOPIC: (ResourceType.TOPIC, Operation.READ),
-    What.WRITE_ID: (ResourceType.TRANSACTIONAL_ID, Operation.WRITE),
-    What.READ_GROUP: (ResourceType.GROUP, Operation.READ),
+    RightKind.WRITE_TOPIC: (ResourceType.TOPIC, Operation.WRITE),
+    RightKind.READ_TOPIC: (ResourceType.TOPIC, Operation.READ),
+    RightKind.WRITE_ID: (ResourceType.TRANSACTIONAL_ID, Operation.WRITE),
+    RightKind.READ_GROUP: (ResourceType.GROUP, Operation.READ),
 }
 
 
-RIGHTS = tuple(What)
-RIGHTS_OF: Mapping[str, tuple[What, ...]] = {
-    "writer": (What.WRITE_TOPIC,),
-    "reader": (What.READ_TOPIC,),
-    "member": (What.READ_GROUP, What.READ_TOPIC),
-    "subscriber": (What.READ_GROUP, What.READ_TOPIC),
-    "transactor": (What.WRITE_TOPIC, What.WRITE_ID),
-    "tasker": (What.WRITE_TOPIC, What.WRITE_ID),
+RIGHTS = tuple(RightKind)
+RIGHTS_OF: Mapping[str, tuple[RightKind, ...]] = {
+    "writer": (RightKind.WRITE_TOPIC,),
+    "reader": (RightKind.READ_TOPIC,),
+    "member": (RightKind.READ_GROUP, RightKind.READ_TOPIC),
+    "subscriber": (RightKind.READ_GROUP, RightKind.READ_TOPIC),
+    "transactor": (RightKind.WRITE_TOPIC, RightKind.WRITE_ID),
+    "tasker": (RightKind.WRITE_TOPIC, RightKind.WRITE_ID),
     "worker": RIGHTS,
     "epoch-worker": RIGHTS,
-    "id-writer": (What.WRITE_TOPIC,),
-    "renewal-reader": (What.READ_TOPIC,),
+    "id-writer": (RightKind.WRITE_TOPIC,),
+    "renewal-reader": (RightKind.READ_TOPIC,),
 }
 """The rights that the clients of a role need; all for other roles."""
 
@@ -77,7 +77,7 @@ class Right(msgspec.Struct, frozen=True):
     """What the client on `host` may do with the resource of this name."""
 
     host: str
-    what: What
+    what: RightKind
     name: str
 
     def denial(self) -> Acl:
@@ -115,7 +115,7 @@ def draw_settings(rng: Random) -> dict[str, Any]:
 class Rights:
     """The administrator. `names`: the resources of the run, by the right that concerns them."""
 
-    def __init__(self, history: History, address: str, names: Mapping[What, list[str]]) -> None:
+    def __init__(self, history: History, address: str, names: Mapping[RightKind, list[str]]) -> None:
         self._recorder, self._address, self._names = history.recorder(HOST), address, names
         self._wanted: dict[Right, int] = {}  # how many faults take it now
         self._asked: dict[Right, None] = {}  # whose denial may be there
@@ -127,7 +127,7 @@ class Rights:
         of its kind, else to a topic.
         """
         kind = RIGHTS[int(what)]
-        kind = kind if self._names[kind] else What.READ_TOPIC
+        kind = kind if self._names[kind] else RightKind.READ_TOPIC
         prefix = host.partition("-")[0] + "-"
         names = [name for name in self._names[kind] if name.startswith(prefix)] or self._names[kind]
         return Right(host, kind, names[int(number) % len(names)])
@@ -182,11 +182,11 @@ def filter_of(acl: Acl) -> AclFilter:
     return AclFilter(acl.resource_type, acl.name, acl.pattern, acl.principal, acl.host, acl.operation, acl.permission)
 
 
-def names_of(topics: Iterable[str], ids: Iterable[str], groups: Iterable[str]) -> dict[What, list[str]]:
+def names_of(topics: Iterable[str], ids: Iterable[str], groups: Iterable[str]) -> dict[RightKind, list[str]]:
     """The names for which each right is given or taken, as `Rights` wants them."""
     return {
-        What.WRITE_TOPIC: list(topics),
-        What.READ_TOPIC: list(topics),
-        What.WRITE_ID: list(ids),
-        What.READ_GROUP: list(groups),
+        RightKind.WRITE_TOPIC: list(topics),
+        RightKind.READ_TOPIC: list(topics),
+        RightKind.WRITE_ID: list(ids),
+        RightKind.READ_GROUP: list(groups),
     }

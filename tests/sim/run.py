@@ -13,6 +13,7 @@ from semel import Admin, NewTopic
 from semel.errors import InvalidReplicationFactorError, TopicAlreadyExistsError
 
 from sim import faults, rights
+from sim.bit_rot import BitRot
 from sim.broker import SimBroker
 from sim.checkers import Anomaly, HistoryIndex, judge
 from sim.client import SimEdge
@@ -20,8 +21,8 @@ from sim.cluster import SimCluster
 from sim.commitment import Commitment
 from sim.coordinators import Coordinators, unfaithful
 from sim.coverage import count_history
-from sim.ending import Reading, topics_of
-from sim.events import Topic
+from sim.ending import FinalReading, topics_of
+from sim.events import HistoryTopic
 from sim.faults import FaultTargets
 from sim.final import Final
 from sim.group_records import commits
@@ -32,13 +33,12 @@ from sim.logs import captured
 from sim.plan import RunPlan
 from sim.replicas import replicas_of
 from sim.rights import Rights
-from sim.rot import Rot
-from sim.stalls import Stalls
+from sim.stalls import LoopStalls
 from sim.workloads import WORKLOADS
 from sim.workloads.base import ClientContext, FaultFreePhase
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 from sim.workloads.shared_state import SharedState
-from sim.world import NS, Stuck, World
+from sim.world import NS, SimWorld, StuckHost
 
 SERVES_WITHIN_NS = 10 * NS
 RESTARTED_WITHIN_NS = 100 * NS
@@ -51,7 +51,7 @@ COMES_BACK_S = 0.5
 Listener = Callable[[int, str, str], None]
 
 
-class Verdict(msgspec.Struct, kw_only=True):
+class RunVerdict(msgspec.Struct, kw_only=True):
     """The result of a run. `anomalies` come from checkers; `failures` are other errors, such as exceptions.
 
     `tally` counts the events of the run (`coverage`).
@@ -86,12 +86,12 @@ def headline(failure: str) -> str:
     return re.split(r"[({\n]", failure.partition(": ")[2], maxsplit=1)[0].strip()
 
 
-class Run:
+class SimRun:
     """One run. `history` and `final` can be read after it."""
 
     def __init__(self, plan: RunPlan, listener: Listener | None = None) -> None:
         self.plan = plan
-        self.world = World(plan.seed, listener)
+        self.world = SimWorld(plan.seed, listener)
         world = self.world
         world.network.weather = plan.network
         world.network.watching = listener is not None or any(map(faults.needs_frames, plan.faults))
@@ -102,15 +102,15 @@ class Run:
         self.commitment = None if self.cluster.store is None else Commitment(self.cluster.brokers, self.cluster.store)
         self.coordinators = Coordinators(self.cluster.brokers) if plan.has_consumers else None
         self.log_starts = LogStarts(self.cluster.brokers, self.history.topics) if plan.has_retention else None
-        self.stalls = [Stalls(broker) for broker in self.cluster.brokers.values()] if plan.has_slow_disks else []
-        self.rot: Rot | None = None
+        self.stalls = [LoopStalls(broker) for broker in self.cluster.brokers.values()] if plan.has_slow_disks else []
+        self.rot: BitRot | None = None
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
         self._shared_states: dict[str, SharedState] = {}
         self._fault_free = FaultFreePhase()
 
     def execute(self) -> None:
-        """Everything except the judging. Raises Stuck."""
+        """Everything except the judging. Raises StuckHost."""
         self._begin()
         if not self._alone("setup", self._prepare, PREPARED_WITHIN_NS):
             return
@@ -137,7 +137,7 @@ class Run:
         self._replicate()
         self._decide()  # retention may have deleted an open transaction, and a power loss undone that
         self._replicate()
-        reading = Reading(self.cluster.address, self.history, groups, self.cluster.nodes)
+        reading = FinalReading(self.cluster.address, self.history, groups, self.cluster.nodes)
         undrained = self.final.undrained
         store = self.cluster.store.told() if self.cluster.store is not None else []
         uncommitted = list(self.commitment.found.values()) if self.commitment is not None else []
@@ -169,7 +169,7 @@ class Run:
         topics = []
         for workload in self.plan.workloads:
             for topic in workload.topics:
-                self.history.declare(Topic(topic.name, topic.partitions, topic.cleanup))
+                self.history.declare(HistoryTopic(topic.name, topic.partitions, topic.cleanup))
                 topics.append(NewTopic(topic.name, topic.partitions, topic_configs=topic.configs))
         async with Admin(bootstrap_servers=self.cluster.address, edge=SimEdge(host)) as admin:
             if self.plan.has_rights:
@@ -267,7 +267,7 @@ class Run:
         assert broker.node is not None
         forgetful = [topic.name for topic in self.history.topics.values() if topic.cleanup]
         places = [place for place in self.final.partitions if place[0] not in forgetful]
-        self.rot = Rot(broker.node, broker.host, self.final, places, broker.address, self.plan.rot)
+        self.rot = BitRot(broker.node, broker.host, self.final, places, broker.address, self.plan.rot)
         if self.plan.rot > 1:
             broker.damaged |= self.rot.before  # with a rotten marker the broker may refuse to start
             broker.terminate()
@@ -321,26 +321,26 @@ class Run:
         return False
 
 
-def run(plan: RunPlan, listener: Listener | None = None) -> Verdict:
+def run(plan: RunPlan, listener: Listener | None = None) -> RunVerdict:
     """Execute a plan and judge the result."""
     return execute(plan, listener)[0]
 
 
-def execute(plan: RunPlan, listener: Listener | None = None) -> tuple[Verdict, Run]:
-    """As `run`; returns also the `Run`, with its history and the final state."""
+def execute(plan: RunPlan, listener: Listener | None = None) -> tuple[RunVerdict, SimRun]:
+    """As `run`; returns also the `SimRun`, with its history and the final state."""
     plan = msgspec.convert(msgspec.to_builtins(plan), RunPlan)  # a copy, because a run changes its plan
     gc.disable()  # a collection at a random moment would make runs differ
     try:
         with captured():
-            targets = Run(plan, listener)
+            targets = SimRun(plan, listener)
             world = targets.world
             try:
                 targets.execute()
-            except Stuck as error:
+            except StuckHost as error:
                 world.fail("world", "stuck", error)
             finally:
                 world.close()
-        verdict = Verdict(
+        verdict = RunVerdict(
             seed=plan.seed,
             digest=world.digest(),
             simulated_s=world.now_ns / NS,

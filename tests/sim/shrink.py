@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from sim.plan import RunPlan
-from sim.run import Verdict, run
+from sim.run import RunVerdict, run
 
 Path = tuple[str | int, ...]
 RUNS_MAX = 500
@@ -20,7 +20,7 @@ PLAIN: dict[str, object] = {"network": {}, "disk": {}, "finale": "none"}
 
 
 class Shrinker:
-    """Shrinks `plan`. `names`: the kinds of failure that count (`Verdict.names` or `ways`). `tell`: called with
+    """Shrinks `plan`. `names`: the kinds of failure that count (`RunVerdict.names` or `ways`). `tell`: called with
     progress. `judge`: replaces `run`.
     """
 
@@ -30,7 +30,7 @@ class Shrinker:
         names: list[str],
         tell: Callable[[str], None],
         runs_max: int = RUNS_MAX,
-        judge: Callable[[RunPlan], Verdict] | None = None,
+        judge: Callable[[RunPlan], RunVerdict] | None = None,
     ) -> None:
         self.best: dict[str, Any] = msgspec.to_builtins(plan)
         self.runs = 0

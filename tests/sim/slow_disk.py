@@ -35,9 +35,9 @@ from sim.faults import Fault, FaultTargets
 from sim.host import Host
 from sim.logs import captured
 from sim.network import NetworkWeather
-from sim.run import Verdict
-from sim.stalls import TURN_MS_MAX, Stalls
-from sim.world import NS, Stuck, World
+from sim.run import RunVerdict
+from sim.stalls import TURN_MS_MAX, LoopStalls
+from sim.world import NS, SimWorld, StuckHost
 
 CHECKERS = ("loop-waits-for-disk", "bystander-waits", "leadership-stays", "nothing-goes-on")
 SETTINGS = {
@@ -203,14 +203,14 @@ class SlowDiskRun:
     def __init__(self, seed: int, listener: Listener | None = None) -> None:
         self.seed = seed
         rng = Random(f"slow disk/{seed}")
-        self.world = world = World(seed, listener)
+        self.world = world = SimWorld(seed, listener)
         world.network.weather = NetworkWeather(latency_ms=NETWORK_MS, spike_rate=0.0)
         self.slow_ms = rng.choice(SLOW_MS)
         brokers = rng.choice((1, 1, 3))
         self.cluster = SimCluster(world, brokers, SETTINGS, DiskWeather(sync_ms=(0.05, 0.4)))
         self.acts = draw(rng)
         self.hangs = draw_hangs(rng, NAMES_OF[brokers])
-        self.stalls = [Stalls(broker) for broker in self.cluster.brokers.values()]
+        self.stalls = [LoopStalls(broker) for broker in self.cluster.brokers.values()]
         self.anomalies: list[Anomaly] = []
         self.waits: list[float] = []
         self.done: dict[str, int] = {}
@@ -223,11 +223,11 @@ class SlowDiskRun:
         """The acts of the clients, then the times at which disks hang."""
         return [*self.acts, *self.hangs]
 
-    def judged(self) -> Verdict:
+    def judged(self) -> RunVerdict:
         """Execute the run and give the verdict."""
         self.execute()
         world = self.world
-        return Verdict(
+        return RunVerdict(
             seed=self.seed,
             digest=world.digest(),
             anomalies=self.anomalies,
@@ -243,7 +243,7 @@ class SlowDiskRun:
         with captured():
             try:
                 self._execute()
-            except Stuck as error:
+            except StuckHost as error:
                 self._note(str(error))
             finally:
                 world.close()

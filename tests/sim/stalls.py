@@ -40,7 +40,7 @@ class Turn(msgspec.Struct):
     """The stack of functions, the innermost first -> ms."""
 
 
-class Stalls:
+class LoopStalls:
     """`known`: the milliseconds in each function of `STILL_WAITS`. `turns`: the number of turns that waited.
 
     `excused_until_ns`: the end of the last wait that is not counted, for a client whose request had to wait with it.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from sim.etcd import Etcd
-from sim.etcd_gateway import Gateway
+from sim.etcd_gateway import SimEtcdGateway
 from sim.final import StoreWrite
 from sim.host import Host
 
@@ -30,7 +30,7 @@ class SimStore:
         self.etcd = Etcd(keeps)
         self.commit_ms = commit_ms
         self.slowdown = 1.0
-        self._gateway: Gateway | None = None
+        self._gateway: SimEtcdGateway | None = None
 
     def boot(self) -> None:
         """Start the process, if it does not run."""
@@ -77,7 +77,7 @@ class SimStore:
             return (low + (high - low) * rng.random() ** 3) * self.slowdown / 1000
 
         self.etcd.elected(host.monotonic())
-        gateway = self._gateway = Gateway(self.etcd, host.monotonic, commit_s)
+        gateway = self._gateway = SimEtcdGateway(self.etcd, host.monotonic, commit_s)
         await asyncio.get_running_loop().create_server(gateway.connection, host.name, PORT)
         while True:
             await asyncio.sleep(EXPIRE_EVERY_S)

@@ -20,7 +20,7 @@ from sim.cluster_faults import CLUSTER_FAULTS
 from sim.faults import KINDS, WHICHEVER, Fault, FaultTargets
 from sim.plan import RunPlan, draw
 from sim.store import SimStore
-from sim.world import NS, World
+from sim.world import NS, SimWorld
 
 BROKERS = NAMES_OF[3]
 SEEDS = 120
@@ -29,7 +29,7 @@ SEEDS = 120
 def targets(seed: int = 1) -> tuple[FaultTargets, list[str]]:
     """Three brokers without a common cluster, a store, and the lines of the transcript."""
     lines: list[str] = []
-    world = World(seed, lambda now_ns, host, text: lines.append(f"{host}: {text}"))
+    world = SimWorld(seed, lambda now_ns, host, text: lines.append(f"{host}: {text}"))
     brokers = {name: SimBroker(world.host(name)) for name in BROKERS}
     store = SimStore(world.host(STORE))
     store.boot()

@@ -7,7 +7,7 @@ from semel import Producer
 from support.tiers import tiered
 
 from sim.client import SimEdge
-from sim.ending import Reading
+from sim.ending import FinalReading
 from sim.host import Host
 from sim.plan import draw
 from sim.run import execute, run
@@ -38,7 +38,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 
 def test_replicas_are_compared_after_the_last_record_is_committed_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupted(Reading):
+    class InterruptedReading(FinalReading):
         """A record is written after the reading, for example by a coordinator whose member has expired."""
 
         async def main(self, host: Host) -> None:
@@ -47,7 +47,7 @@ def test_replicas_are_compared_after_the_last_record_is_committed_everywhere(mon
                 topic, partition = next(iter(self.final.partitions))
                 await producer.send_and_wait(topic, b"last words", key=b"k0", partition=partition)
 
-    monkeypatch.setattr("sim.run.Reading", Interrupted)
+    monkeypatch.setattr("sim.run.Reading", InterruptedReading)
     verdict, executed = execute(draw(2, brokers=BROKERS))
     place, end = next(iter(executed.final.partitions.items()))
     replicas = executed.final.replicas[place]

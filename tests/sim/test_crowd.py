@@ -8,7 +8,7 @@ import pytest
 
 from sim import alone
 from sim.crowd import REQUESTS, CrowdRun, draw
-from sim.crowd_members import KINDS, Member
+from sim.crowd_members import KINDS, CrowdMember
 
 SEEDS_AT_ONCE = 4
 
@@ -25,7 +25,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bystander_is_served_beside_each_kind_of_member(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.crowd.draw", lambda rng: [Member("crowd-1", kind) for _ in range(8)])
+    monkeypatch.setattr("sim.crowd.draw", lambda rng: [CrowdMember("crowd-1", kind) for _ in range(8)])
     run = CrowdRun(1)
     assert run.execute() == []
     assert {name for name, _ in run.waits} == {name for name, _ in REQUESTS}

@@ -11,7 +11,7 @@ from semel_protocol.records import Record, build_batch
 from semel_storage.disk.disk import File
 
 from sim.host import Host
-from sim.world import NS, World
+from sim.world import NS, SimWorld
 
 
 class Keeper:
@@ -43,7 +43,7 @@ class Keeper:
             else:
                 await asyncio.sleep(self.rng.random() / 100)
 
-    def check(self, world: World) -> int:
+    def check(self, world: SimWorld) -> int:
         """The number of bytes that survived although they were not synced."""
         disk, more = world.hosts["a"].disk, 0
         for path, count in self.promised.items():
@@ -57,7 +57,7 @@ class Keeper:
 def test_synced_data_survives_every_power_loss(stale: bool) -> None:
     more = []
     for seed in range(60):
-        world = World(seed)
+        world = SimWorld(seed)
         host = world.host("a")
         host.disk.weather.stale_tails = stale
         keeper = Keeper(Random(seed))
@@ -74,7 +74,7 @@ def test_synced_data_survives_every_power_loss(stale: bool) -> None:
 
 def test_a_killed_process_loses_nothing_that_it_wrote() -> None:
     for seed in range(10):
-        world = World(seed)
+        world = SimWorld(seed)
         host = world.host("a")
         keeper = Keeper(Random(seed))
         host.boot(keeper.main)
@@ -87,7 +87,7 @@ def test_a_killed_process_loses_nothing_that_it_wrote() -> None:
 
 def _after_power_loss(seed: int, *, stale: bool = False) -> tuple[bytes, bytes]:
     """The bytes written after the last sync, and the bytes in their place after a power loss."""
-    world = World(seed)
+    world = SimWorld(seed)
     host = world.host("a")
     host.disk.weather.stale_tails = stale
     host.disk.mkdir("d")
@@ -130,7 +130,7 @@ def test_no_lost_batch_turns_into_one_of_another_log() -> None:
     mine, other = (build_batch([Record(0, 1, b"k", value * 300)], codec=0) for value in (b"m", b"o"))
     has_stale = False
     for seed in range(200):
-        world = World(seed)
+        world = SimWorld(seed)
         host = world.host("a")
         host.disk.weather.stale_tails = True
         host.disk.mkdir("d")
@@ -158,7 +158,7 @@ def _is_batch(data: bytes) -> bool:
 def test_names_that_were_not_synced_may_survive_or_not() -> None:
     seen = set()
     for seed in range(40):
-        world = World(seed)
+        world = SimWorld(seed)
         disk = world.host("a").disk
         disk.mkdir("d")
         for name in "abcd":
@@ -179,7 +179,7 @@ def test_names_that_were_not_synced_may_survive_or_not() -> None:
 def _names_after_a_power_loss_amid_a_rename(seed: int, *, is_removed: bool) -> list[tuple[str, int]]:
     """A directory with three durable files is renamed, and perhaps removed; its parent is not synced. The directories
     after the power loss, each with its number of files."""
-    world = World(seed)
+    world = SimWorld(seed)
     disk = world.host("a").disk
     disk.mkdir("d/old")
     for name in ("log", "index", "metadata"):
@@ -204,7 +204,7 @@ def test_the_removal_of_a_renamed_directory_may_survive_in_part_but_not_without_
     assert seen == {(("old", 3),), *((("new", files),) for files in range(4))}
 
 
-def _died(world: World, host: Host) -> list[str]:
+def _died(world: SimWorld, host: Host) -> list[str]:
     reasons: list[str] = []
     host.ended = reasons.append
     world.run(world.now_ns + 5 * NS)
@@ -213,7 +213,7 @@ def _died(world: World, host: Host) -> list[str]:
 
 @pytest.mark.parametrize("fault", ["eio", "full", "full amid an atomic write", "eio on a directory"])
 def test_a_failed_write_or_sync_ends_the_process_at_once(fault: str) -> None:
-    world = World(1)
+    world = SimWorld(1)
     host = world.host("a")
     seen: list[str] = []
 
@@ -260,7 +260,7 @@ def test_a_failed_write_or_sync_ends_the_process_at_once(fault: str) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_process_can_be_ended_before_each_change_that_it_makes(dark: bool) -> None:
     for changes in range(8):
-        world = World(1)
+        world = SimWorld(1)
         host = world.host("a")
 
         async def main(host: Host, changes: int = changes) -> None:
@@ -282,7 +282,7 @@ def test_a_process_can_be_ended_before_each_change_that_it_makes(dark: bool) -> 
 def test_after_a_failed_sync_unwritten_pages_may_be_dropped() -> None:
     lost = 0
     for seed in range(20):
-        world = World(seed)
+        world = SimWorld(seed)
         host = world.host("a")
 
         async def main(host: Host) -> None:
@@ -305,7 +305,7 @@ def test_after_a_failed_sync_unwritten_pages_may_be_dropped() -> None:
 
 
 def test_a_slow_disk_delays_syncs() -> None:
-    world = World(1)
+    world = SimWorld(1)
     took: list[float] = []
 
     async def main(host: Host) -> None:
@@ -327,7 +327,7 @@ def test_a_slow_disk_delays_syncs() -> None:
 
 
 def test_a_rotten_bit_stays() -> None:
-    world = World(1)
+    world = SimWorld(1)
     disk = world.host("a").disk
     disk.mkdir("d")
     disk.write_atomically("d/f", bytes(100))
@@ -341,7 +341,7 @@ def test_a_rotten_bit_stays() -> None:
 def test_contents_without_stale_sectors_are_kept_over_another_power_loss() -> None:
     left = []
     for seed in range(30):
-        world = World(seed)
+        world = SimWorld(seed)
         host = world.host("a")
         host.disk.weather.stale_tails = True
         host.disk.mkdir("d")

@@ -22,7 +22,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 def test_members_die_amid_their_callbacks_and_all_partitions_have_owners_at_rest() -> None:
     runs = [GroupRun(seed) for seed in range(0, 12, len(SCENES))]
-    assert all(run.scene is cooperative_rebalance and run.execute() == [] for run in runs)
+    assert all(run.topic_broker is cooperative_rebalance and run.execute() == [] for run in runs)
     assert any(run.faults for run in runs)
     assert all(sum(map(len, run.owned.values())) == PARTITIONS for run in runs)
 

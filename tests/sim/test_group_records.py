@@ -42,7 +42,7 @@ def left(member: str) -> list[Row]:
     return rows("g", [SetMember(member, None), SetCurrent(member, None)])
 
 
-class Written:
+class OffsetsLog:
     """A log of `__consumer_offsets`, and the eras read from it after each batch."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Written:
 
 
 def test_an_era_goes_on_while_some_member_stays() -> None:
-    log = Written()
+    log = OffsetsLog()
     log.batch(classic(1, "a"))
     log.batch(classic(2, "a", "b"))
     log.batch(classic(3, "b"))
@@ -72,7 +72,7 @@ def test_an_era_goes_on_while_some_member_stays() -> None:
 
 
 def test_a_change_of_protocol_in_one_batch_goes_on() -> None:
-    log = Written()
+    log = OffsetsLog()
     log.batch(classic(4, "a"))
     log.batch([(KEY, None)], joined("a", 4), joined("b", 5))
     log.batch(left("b"), left("a"), classic(6, "a"))
@@ -80,7 +80,7 @@ def test_a_change_of_protocol_in_one_batch_goes_on() -> None:
 
 
 def test_a_group_that_was_empty_begins_an_era() -> None:
-    log = Written()
+    log = OffsetsLog()
     log.batch(joined("a", 1))
     log.batch(left("a"))
     log.batch(classic(1, "b"))
@@ -90,7 +90,7 @@ def test_a_group_that_was_empty_begins_an_era() -> None:
 
 
 def test_one_generation_of_a_member_in_two_eras_is_ambiguous() -> None:
-    log = Written()
+    log = OffsetsLog()
     for _ in range(2):
         log.batch(joined("a", 1))
         log.batch(left("a"))
@@ -98,7 +98,7 @@ def test_one_generation_of_a_member_in_two_eras_is_ambiguous() -> None:
 
 
 def test_several_batches_may_be_read_at_once() -> None:
-    log = Written()
+    log = OffsetsLog()
     log.batch(classic(1, "a"), read=False)
     log.batch(classic(2), read=False)
     log.batch(classic(3, "a"), read=False)
@@ -108,11 +108,11 @@ def test_several_batches_may_be_read_at_once() -> None:
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_log_without_all_its_records_tells_nothing(missing: int) -> None:
-    whole = Written()
+    whole = OffsetsLog()
     for generation in (1, 2, 3):
         whole.batch(classic(generation, "a"))
     batches = [whole.log.read(at, up_to=at + 1, bytes_max=1) for at in range(3)]
-    rest = Written()
+    rest = OffsetsLog()
     rest.log.append_replicated(b"".join(batches[:missing] + batches[missing + 1 :]), now_ms=0)
     rest.read()
     assert rest.found() == {}
@@ -121,7 +121,7 @@ def test_a_log_without_all_its_records_tells_nothing(missing: int) -> None:
 
 
 def test_a_group_begins_where_it_was_not_there_or_changes_its_protocol_without_members() -> None:
-    log = Written()
+    log = OffsetsLog()
     found = [log.eras.beginnings("g")]
     for rows_of_batch in (
         joined("a", 1),

@@ -18,17 +18,17 @@ from semel_storage.internal_topics import (
 
 from sim.holds import Hold
 from sim.host import Host
-from sim.moments import GENERATION, MARKER, MOMENTS, OFFSETS, SNAPSHOT, SWAP, MomentTrigger, Watch, moments_in
+from sim.moments import GENERATION, MARKER, MOMENTS, OFFSETS, SNAPSHOT, SWAP, MomentTrigger, MomentWatch, moments_in
 from sim.plan import draw
-from sim.test_network import PORT, Pair, Peer, frame
+from sim.test_network import PORT, HostPair, RecordingPeer, frame
 
 
-class TwoConnections(Pair):
+class TwoConnections(HostPair):
     """A pair of hosts with a second connection from the same host: `near` and `other`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.other = Peer()
+        self.other = RecordingPeer()
         self.world.network.watching = True
 
     async def dial(self, host: Host) -> None:
@@ -126,7 +126,7 @@ def test_moments_are_read_from_file_names() -> None:
 
 
 def test_a_trigger_is_called_once() -> None:
-    watch, struck = Watch(), list[str]()
+    watch, struck = MomentWatch(), list[str]()
     for name in ("one", "two"):
         watch.wait(MomentTrigger("PrepareCommit", lambda name=name: struck.append(name)))  # type: ignore[misc]
     watch.has_changed("data/__transaction_state-0/0.log", [transaction(3)])

@@ -12,13 +12,13 @@ import pytest
 
 from sim.holds import Hold
 from sim.host import Host
-from sim.world import NS, World
+from sim.world import NS, SimWorld
 
 PORT = 7
 PAYLOAD = Random(5).randbytes(300_000)
 
 
-class Peer(Protocol):
+class RecordingPeer(Protocol):
     """Records the calls of the transport. `stays_open`: it continues to send after the other end's half close."""
 
     stays_open = False
@@ -29,7 +29,7 @@ class Peer(Protocol):
         self.at_ns: list[int] = []
         self.lost: BaseException | None = None
         self.is_lost = False
-        self.world: World | None = None
+        self.world: SimWorld | None = None
 
     def connection_made(self, transport: BaseTransport) -> None:
         self.transport = cast(Transport, transport)
@@ -57,8 +57,8 @@ class Peer(Protocol):
         self.said.append("resume")
 
 
-class Buffered(Peer, BufferedProtocol):
-    """A Peer with a buffer of its own that is smaller than the received data."""
+class Buffered(RecordingPeer, BufferedProtocol):
+    """A RecordingPeer with a buffer of its own that is smaller than the received data."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         self._buffer = bytearray(1000)
@@ -68,24 +68,24 @@ class Buffered(Peer, BufferedProtocol):
         self.data_received(bytes(self._buffer[:nbytes]))
 
 
-class Pair:
+class HostPair:
     """Hosts a and b, with a listener on b. After `connect`, `near` and `far` are the ends of the first connection."""
 
-    def __init__(self, seed: int = 1, far: Callable[[], Peer] = Peer) -> None:
-        self.world = World(seed)
+    def __init__(self, seed: int = 1, far: Callable[[], RecordingPeer] = RecordingPeer) -> None:
+        self.world = SimWorld(seed)
         self.a, self.b = self.world.host("a"), self.world.host("b")
-        self.accepted: list[Peer] = []
-        self.near = Peer()
+        self.accepted: list[RecordingPeer] = []
+        self.near = RecordingPeer()
         self.error: OSError | None = None
         self._far = far
         self.b.boot(self.serve)
 
     @property
-    def far(self) -> Peer:
+    def far(self) -> RecordingPeer:
         return self.accepted[0]
 
     async def serve(self, host: Host) -> None:
-        def accept() -> Peer:
+        def accept() -> RecordingPeer:
             peer = self._far()
             peer.world = self.world
             self.accepted.append(peer)
@@ -102,7 +102,7 @@ class Pair:
             self.error = error
         await asyncio.sleep(10_000)
 
-    def connect(self) -> Pair:
+    def connect(self) -> HostPair:
         self.go(0.5)
         self.a.boot(self.dial)
         self.go(1)
@@ -116,7 +116,7 @@ class Pair:
         assert self.world.failures == []
 
 
-def rough(pair: Pair) -> None:
+def rough(pair: HostPair) -> None:
     weather = pair.world.network.weather
     weather.latency_ms = (0.1, 30.0)
     weather.spike_rate, weather.spike_ms = 0.2, 2_000.0
@@ -124,7 +124,7 @@ def rough(pair: Pair) -> None:
     weather.windows = (100, 5_000, 1 << 20)
 
 
-def cut_now_and_then(pair: Pair, rng: Random) -> None:
+def cut_now_and_then(pair: HostPair, rng: Random) -> None:
     network, world = pair.world.network, pair.world
     for number in range(5):
         start_ns = (10 * number + rng.randrange(5)) * NS
@@ -134,10 +134,10 @@ def cut_now_and_then(pair: Pair, rng: Random) -> None:
         world.after(start_ns + rng.randrange(4 * NS), network.mend, source, sink)
 
 
-@pytest.mark.parametrize("far", [Peer, Buffered])
-def test_each_direction_gives_every_byte_once_and_in_order(far: type[Peer]) -> None:
+@pytest.mark.parametrize("far", [RecordingPeer, Buffered])
+def test_each_direction_gives_every_byte_once_and_in_order(far: type[RecordingPeer]) -> None:
     for seed in range(12):
-        pair = Pair(seed, far)
+        pair = HostPair(seed, far)
         rng = Random(seed)
         rough(pair)
         pair.connect()
@@ -159,12 +159,12 @@ def test_each_direction_gives_every_byte_once_and_in_order(far: type[Peer]) -> N
 def test_between_connections_there_is_no_order() -> None:
     orders = set()
     for seed in range(30):
-        pair = Pair(seed)
+        pair = HostPair(seed)
         world = pair.world
         world.network.weather.spike_rate = 0.3
         order: list[str] = []
 
-        class Noting(Peer):
+        class NotingPeer(RecordingPeer):
             def data_received(self, data: bytes, order: list[str] = order) -> None:
                 order.append(data.decode())
 
@@ -176,7 +176,7 @@ def test_between_connections_there_is_no_order() -> None:
             second.write(b"2")
             await asyncio.sleep(10)
 
-        pair._far = Noting
+        pair._far = NotingPeer
         pair.go(0.1)
         pair.a.boot(dial)
         pair.go(10)
@@ -186,7 +186,7 @@ def test_between_connections_there_is_no_order() -> None:
 
 
 def test_a_connection_to_a_port_without_a_listener_is_refused() -> None:
-    pair = Pair()
+    pair = HostPair()
     pair.b.kill()
     pair.connect()
     assert isinstance(pair.error, ConnectionRefusedError)
@@ -195,7 +195,7 @@ def test_a_connection_to_a_port_without_a_listener_is_refused() -> None:
 
 @pytest.mark.parametrize("why", ["dark", "cut", "one way"])
 def test_a_connection_without_an_answer_times_out(why: str) -> None:
-    pair = Pair()
+    pair = HostPair()
     if why == "dark":
         pair.b.power_loss()
     else:
@@ -209,7 +209,7 @@ def test_a_connection_without_an_answer_times_out(why: str) -> None:
 
 
 def test_a_connection_is_made_while_the_process_is_paused() -> None:
-    pair = Pair()
+    pair = HostPair()
     pair.go(0.1)
     pair.b.pause()
     pair.connect()
@@ -224,7 +224,7 @@ def test_a_connection_is_made_while_the_process_is_paused() -> None:
 
 
 def test_bytes_in_the_kernel_arrive_after_the_process_is_killed() -> None:
-    pair = Pair().connect()
+    pair = HostPair().connect()
     pair.near.transport.write(b"last words")
     pair.a.kill()
     pair.go(5)
@@ -234,7 +234,7 @@ def test_bytes_in_the_kernel_arrive_after_the_process_is_killed() -> None:
 
 
 def test_a_process_killed_with_unread_bytes_resets_its_connections() -> None:
-    pair = Pair().connect()
+    pair = HostPair().connect()
     pair.b.pause()
     pair.near.transport.write(b"unread")
     pair.go(1)
@@ -245,7 +245,7 @@ def test_a_process_killed_with_unread_bytes_resets_its_connections() -> None:
 
 
 def test_writing_to_a_process_that_is_gone_is_answered_with_a_reset() -> None:
-    pair = Pair()
+    pair = HostPair()
     pair.near.stays_open = True
     pair.connect()
     pair.b.kill()
@@ -258,7 +258,7 @@ def test_writing_to_a_process_that_is_gone_is_answered_with_a_reset() -> None:
 
 
 def test_after_a_power_loss_there_is_silence_until_the_machine_is_back() -> None:
-    pair = Pair().connect()
+    pair = HostPair().connect()
     pair.b.power_loss()
     pair.go(5)
     pair.near.transport.write(b"hello?")
@@ -271,7 +271,7 @@ def test_after_a_power_loss_there_is_silence_until_the_machine_is_back() -> None
 
 
 def test_a_silent_peer_of_an_idle_connection_is_never_noticed() -> None:
-    pair = Pair().connect()
+    pair = HostPair().connect()
     pair.b.power_loss()
     pair.b.boot(pair.serve)
     pair.go(3_600)
@@ -280,7 +280,7 @@ def test_a_silent_peer_of_an_idle_connection_is_never_noticed() -> None:
 
 
 def test_a_partition_shorter_than_the_retransmission_time_loses_nothing() -> None:
-    pair = Pair().connect()
+    pair = HostPair().connect()
     pair.world.network.cut("a", "b")
     pair.near.transport.write(b"hello")
     pair.go(15)
@@ -293,7 +293,7 @@ def test_a_partition_shorter_than_the_retransmission_time_loses_nothing() -> Non
 
 
 def test_a_longer_partition_ends_the_connection_of_the_writer() -> None:
-    pair = Pair().connect()
+    pair = HostPair().connect()
     pair.world.network.cut("a", "b")
     pair.near.transport.write(b"hello")
     pair.go(60)
@@ -308,7 +308,7 @@ def test_a_longer_partition_ends_the_connection_of_the_writer() -> None:
 
 
 def test_without_acknowledgements_the_writer_gives_up_although_the_bytes_arrived() -> None:
-    pair = Pair().connect()
+    pair = HostPair().connect()
     pair.world.network.cut("b", "a", both_ways=False)
     pair.near.transport.write(b"hello")
     pair.go(60)
@@ -318,7 +318,7 @@ def test_without_acknowledgements_the_writer_gives_up_although_the_bytes_arrived
 
 
 def test_a_reset_loses_the_bytes_on_the_wire() -> None:
-    pair = Pair().connect()
+    pair = HostPair().connect()
     pair.near.transport.write(b"hello")
     pair.world.network.reset("a", "b")
     pair.go(5)
@@ -331,7 +331,7 @@ def test_a_reset_loses_the_bytes_on_the_wire() -> None:
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_bytes_written_after_a_reset_do_not_arrive(seed: int) -> None:
     """Else the reader would get a stream with a hole: TCP delivers nothing behind bytes that are lost."""
-    pair = Pair(seed).connect()
+    pair = HostPair(seed).connect()
     pair.near.transport.write(b"lost, ")
     pair.world.network.reset("a", "b")
     pair.near.transport.write(b"too late")  # no end has heard of the reset yet
@@ -343,7 +343,7 @@ def test_bytes_written_after_a_reset_do_not_arrive(seed: int) -> None:
 
 
 def test_a_reader_that_does_not_read_stops_the_writer() -> None:
-    pair = Pair()
+    pair = HostPair()
     pair.world.network.weather.windows = (10_000,)
     pair.connect()
     pair.far.transport.pause_reading()
@@ -360,7 +360,7 @@ def test_a_reader_that_does_not_read_stops_the_writer() -> None:
 
 
 def test_a_paused_reader_stops_the_writer() -> None:
-    pair = Pair()
+    pair = HostPair()
     pair.world.network.weather.windows = (10_000,)
     pair.connect()
     pair.b.pause()
@@ -374,7 +374,7 @@ def test_a_paused_reader_stops_the_writer() -> None:
 
 
 def test_close_first_sends_the_written_bytes() -> None:
-    pair = Pair()
+    pair = HostPair()
     pair.world.network.weather.windows = (5_000,)
     pair.connect()
     pair.near.transport.write(PAYLOAD)
@@ -388,7 +388,7 @@ def test_close_first_sends_the_written_bytes() -> None:
 
 
 def test_abort_drops_bytes_that_the_kernel_has_not_taken() -> None:
-    pair = Pair()
+    pair = HostPair()
     pair.world.network.weather.windows = (5_000,)
     pair.connect()
     pair.near.transport.write(PAYLOAD)
@@ -401,7 +401,7 @@ def test_abort_drops_bytes_that_the_kernel_has_not_taken() -> None:
 
 
 def test_a_half_closed_connection_still_carries_the_other_direction() -> None:
-    pair = Pair()
+    pair = HostPair()
     pair.connect()
     pair.far.stays_open = True
     pair.near.transport.write(b"question")
@@ -428,7 +428,7 @@ def answer(number: int, size: int = 40) -> bytes:
 
 @pytest.mark.parametrize("cut", [1, 3, 7, 52, 100_000])
 def test_a_held_request_delays_later_bytes_and_no_earlier_ones(cut: int) -> None:
-    pair = Pair()
+    pair = HostPair()
     pair.world.network.watching = True
     pair.connect()
     pair.world.network.hold(Hold(api_key=26, delay_ms=5_000, source="a", count=1))
@@ -448,7 +448,7 @@ def test_a_held_request_delays_later_bytes_and_no_earlier_ones(cut: int) -> None
 
 
 def test_a_held_answer_is_that_to_the_chosen_request() -> None:
-    pair = Pair()
+    pair = HostPair()
     pair.world.network.watching = True
     pair.connect()
     pair.world.network.hold(Hold(api_key=26, delay_ms=5_000, answers=True))
@@ -466,7 +466,7 @@ def test_a_held_answer_is_that_to_the_chosen_request() -> None:
 
 
 def test_other_connections_pass_a_held_one() -> None:
-    pair = Pair()
+    pair = HostPair()
     pair.world.network.watching = True
     pair.connect()
     pair.world.network.hold(Hold(api_key=26, delay_ms=5_000))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.old_clients.cases import API_KEYS, OFFSETS, PRODUCE, Case, ClientKind, cases
+from sim.old_clients.cases import API_KEYS, OFFSETS, PRODUCE, ClientKind, LateRequestCase, cases
 from sim.old_clients.known import KNOWN
 from sim.old_clients.table import run_case, tabulate
 
@@ -17,11 +17,11 @@ DOCS = Path(__file__).parents[2] / "docs" / "old-clients.md"
 STRIDE = 29
 
 
-def is_doubtful(case: Case) -> bool:
+def is_doubtful(case: LateRequestCase) -> bool:
     return case.gives_up and case.held in (PRODUCE, OFFSETS)
 
 
-def found_in(chosen: list[Case]) -> list[tuple[Case, list[str]]]:
+def found_in(chosen: list[LateRequestCase]) -> list[tuple[LateRequestCase, list[str]]]:
     found = []
     for case in chosen:
         _, anomalies, failures = run_case(case)

@@ -7,18 +7,18 @@ import logging
 
 from semel import Consumer, Producer
 
-from sim.broker import Logger, SimBroker
+from sim.broker import SimBroker, SimLogger
 from sim.client import SimEdge
-from sim.ending import Reading
+from sim.ending import FinalReading
 from sim.history import History
 from sim.host import Host
 from sim.logs import captured
 from sim.network import NetworkWeather
-from sim.world import NS, World
+from sim.world import NS, SimWorld
 
 
-def serving(seed: int = 1) -> tuple[World, SimBroker]:
-    world = World(seed)
+def serving(seed: int = 1) -> tuple[SimWorld, SimBroker]:
+    world = SimWorld(seed)
     broker = SimBroker(world.host("broker"))
     broker.boot()
     world.run(NS, lambda: broker.node is not None)
@@ -70,7 +70,7 @@ def test_a_broker_whose_disk_fails_is_started_again_until_the_disk_works() -> No
 
 def test_an_unexpected_error_or_exception_of_the_broker_fails_the_run() -> None:
     world, broker = serving()
-    log = Logger(broker.host)
+    log = SimLogger(broker.host)
     log.warning("disk_slow", ms=3)
     assert world.failures == []
     log.error("request_failed", exc_info=ValueError("odd"))
@@ -87,7 +87,7 @@ def test_an_unexpected_error_or_exception_of_the_broker_fails_the_run() -> None:
 
 def test_log_lines_of_the_client_are_in_the_transcript_and_an_error_fails_the_run() -> None:
     heard: list[tuple[str, str]] = []
-    world = World(1, lambda now_ns, host, text: heard.append((host, text)))
+    world = SimWorld(1, lambda now_ns, host, text: heard.append((host, text)))
 
     async def main(host: Host) -> None:
         logging.getLogger("semel._produce.sender").warning("late by %d", 3)
@@ -122,7 +122,7 @@ def test_the_final_reader_goes_on_while_it_passes_aborted_records() -> None:
     host.boot(write)
     assert world.run(world.now_ns + 60 * NS, lambda: not host.is_running)
     world.network.weather = NetworkWeather(latency_ms=(20.0, 20.0), spike_rate=0.0, windows=(4096,))
-    reading = Reading(broker.address, History(lambda: world.now_ns / 1_000_000), [], list)
+    reading = FinalReading(broker.address, History(lambda: world.now_ns / 1_000_000), [], list)
     reader = world.host("reader")
     began_ns = world.now_ns
     reader.boot(reading.main)

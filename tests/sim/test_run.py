@@ -19,10 +19,10 @@ from sim.checkers import Anomaly
 from sim.coverage import Coverage
 from sim.faults import DISK_FAULTS, FAULTS, RIGHTS_FAULTS, Fault
 from sim.plan import RunPlan, draw
-from sim.run import Verdict, run
+from sim.run import RunVerdict, run
 from sim.trace import describe, replay
 from sim.workloads import CONSUMER_CHURN, CONSUMER_PIPELINE, CONSUMERS, WORKLOADS
-from sim.world import World
+from sim.world import SimWorld
 
 SEEDS = (5, 13)
 DIGESTS = """
@@ -153,10 +153,10 @@ def test_a_failing_plan_shrinks_to_what_makes_it_fail(monkeypatch: pytest.Monkey
     ]
     wanted = plan.workloads[0].clients[0].ops[7]
 
-    def judge(tried: RunPlan) -> Verdict:
+    def judge(tried: RunPlan) -> RunVerdict:
         operations = [op for workload in tried.workloads for client in workload.clients for op in client.ops]
         broken = any(fault.kind == "cut" for fault in tried.faults) and wanted in operations
-        return Verdict(seed=1, digest="", anomalies=[Anomaly("lost-write", "")] if broken else [])
+        return RunVerdict(seed=1, digest="", anomalies=[Anomaly("lost-write", "")] if broken else [])
 
     monkeypatch.setattr(shrink, "run", judge)
     small = shrink.Shrinker(plan, ["lost-write"], lambda text: None).shrink()
@@ -168,9 +168,9 @@ def test_a_failing_plan_shrinks_to_what_makes_it_fail(monkeypatch: pytest.Monkey
 def test_shrinking_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
-    def judge(tried: RunPlan) -> Verdict:
+    def judge(tried: RunPlan) -> RunVerdict:
         calls.append(1)
-        return Verdict(seed=1, digest="")
+        return RunVerdict(seed=1, digest="")
 
     monkeypatch.setattr(shrink, "run", judge)
     shrink.Shrinker(calm(), ["lost-write"], lambda text: None, runs_max=7).shrink()
@@ -203,7 +203,7 @@ def test_events_of_runs_are_counted_and_added_up() -> None:
 
 
 def test_a_start_refused_without_a_cause_fails_the_run() -> None:
-    world = World(1)
+    world = SimWorld(1)
     broker = SimBroker(world.host("broker"))
     disk, path = broker.host.disk, "data/t-0/00000000000000000000.log"
     disk.put(path, b"old")

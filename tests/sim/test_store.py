@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 from broker.cluster import test_store_conformance as suite
-from broker.cluster.stores import House
+from broker.cluster.store_setups import StoreSetup
 from semel_broker.cluster.etcd.messages import PutRequest, RequestOp, TxnRequest
 from semel_broker.cluster.etcd.session import EtcdSession
 from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.store import (
     CompactedError,
     Expect,
-    Gone,
     OutcomeUnknownError,
     Put,
+    RemovedKey,
     Session,
     SessionEndedError,
     Store,
@@ -30,7 +30,7 @@ from semel_broker.world import World as BrokerWorld
 from sim.host import Host
 from sim.network import NetworkWeather
 from sim.store import SimStore
-from sim.world import NS, World
+from sim.world import NS, SimWorld
 
 LIMIT_NS = 300 * NS
 CALM = NetworkWeather()
@@ -45,8 +45,8 @@ SUITE = {
 }
 
 
-class SimHouse(House):
-    """See `broker.cluster.stores`."""
+class SimHouse(StoreSetup):
+    """See `broker.cluster.store_setups`."""
 
     def __init__(self, machine: SimStore, host: Host) -> None:
         self.machine = machine
@@ -75,7 +75,7 @@ def over(machine: SimStore, host: Host, request_timeout_ms: float = 5_000) -> Et
 
 def play(main: Callable[[SimStore, Host], Coroutine[Any, Any, None]], weather: NetworkWeather = CALM) -> None:
     """Run a process that uses the store to its end."""
-    world = World(seed=1)
+    world = SimWorld(seed=1)
     world.network.weather = weather
     machine = SimStore(world.host("store"))
     machine.boot()
@@ -97,10 +97,10 @@ async def soon(waiting: Awaitable[Any]) -> Any:
 @pytest.mark.parametrize("name", SUITE)
 def test_suite_of_every_store(name: str, weather: str) -> None:
     async def main(machine: SimStore, host: Host) -> None:
-        house = SimHouse(machine, host)
-        given = {"store": house.store, "house": house}
+        store_setup = SimHouse(machine, host)
+        given = {"store": store_setup.store, "store_setup": store_setup}
         await SUITE[name](**{wanted: given[wanted] for wanted in inspect.signature(SUITE[name]).parameters})
-        await house.close()
+        await store_setup.close()
 
     play(main, WEATHERS[weather])
 
@@ -230,7 +230,7 @@ def test_a_lease_takes_all_its_keys_in_one_transaction() -> None:
         watch = store.watch("", revision or 0)
         session.abandon()
         changes = await soon(anext(watch))
-        assert [each.key for each in changes.changes if isinstance(each, Gone)] == ["a", "b", "c"]
+        assert [each.key for each in changes.changes if isinstance(each, RemovedKey)] == ["a", "b", "c"]
         assert {each.revision for each in changes.changes} == {changes.revision}
         await watch.close()
         await store.close()

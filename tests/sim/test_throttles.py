@@ -13,7 +13,7 @@ from sim.client import SimEdge
 from sim.cluster import SimCluster
 from sim.disk import DiskWeather
 from sim.host import Host
-from sim.world import NS, World
+from sim.world import NS, SimWorld
 
 RECORDS, RECORD_BYTES = 100, 4_000
 RATE = 50_000
@@ -32,7 +32,7 @@ async def alter(admin: Admin, kind: ConfigResourceType, name: str, **settings: s
 
 def seconds_to_move(prepare: Act, amid: Act | None = None) -> float:
     """The time that 400 kB need to move to another broker. `amid`: called 2 s after the start of the move."""
-    world = World(1)
+    world = SimWorld(1)
     settings = {"replica.fetch.max.bytes": 20_000, "replica.fetch.response.max.bytes": 20_000}
     cluster = SimCluster(world, 3, settings, DiskWeather())
     cluster.boot()

@@ -12,8 +12,8 @@ from semel import TopicPartition
 from support.tiers import tiered
 
 from sim.applications import enrich
-from sim.applications.play import BLOWS, VERSIONS, Blow, play, points
-from sim.workloads.member import Membership
+from sim.applications.application_run import BLOWS, VERSIONS, Blow, play, points
+from sim.workloads.member import RecordingMember
 from sim.workloads.recording_consumer import text
 from sim.workloads.recording_producer import RecordingProducer
 
@@ -39,7 +39,7 @@ def test_each_input_has_one_output_for_a_blow_before_any_step(blow: Blow, versio
 
 
 async def transform_and_commit_apart(
-    writer: RecordingProducer, member: Membership, batches: dict[TopicPartition, Any]
+    writer: RecordingProducer, member: RecordingMember, batches: dict[TopicPartition, Any]
 ) -> None:
     """As in an application that is not exactly once."""
     txn = writer.recorder.beginning(enrich.ID)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from sim.host import Host
-from sim.world import NS, Stuck, World
+from sim.world import NS, SimWorld, StuckHost
 
 
 def test_time_advances_only_to_the_next_timer() -> None:
-    world = World(1)
+    world = SimWorld(1)
     seen: list[float] = []
 
     async def main(host: Host) -> None:
@@ -32,7 +32,7 @@ def test_time_advances_only_to_the_next_timer() -> None:
 
 def test_callbacks_of_one_process_run_in_order_beside_other_processes() -> None:
     for seed in range(20):
-        world = World(seed)
+        world = SimWorld(seed)
         seen: dict[str, list[int]] = {"a": [], "b": []}
         turns: list[str] = []
 
@@ -55,7 +55,7 @@ def test_callbacks_of_one_process_run_in_order_beside_other_processes() -> None:
 def test_which_host_comes_first_is_drawn_from_the_seed() -> None:
     firsts = set()
     for seed in range(10):
-        world = World(seed)
+        world = SimWorld(seed)
         turns: list[str] = []
 
         async def main(host: Host, turns: list[str] = turns) -> None:
@@ -70,7 +70,7 @@ def test_which_host_comes_first_is_drawn_from_the_seed() -> None:
 
 
 def test_a_timer_never_fires_before_its_time() -> None:
-    world = World(3)
+    world = SimWorld(3)
 
     async def main(host: Host) -> None:
         loop = asyncio.get_running_loop()
@@ -89,7 +89,7 @@ def test_a_timer_never_fires_before_its_time() -> None:
 
 
 def test_a_cancelled_timer_does_not_fire() -> None:
-    world = World(3)
+    world = SimWorld(3)
     fired: list[int] = []
 
     async def main(host: Host) -> None:
@@ -106,7 +106,7 @@ def test_a_cancelled_timer_does_not_fire() -> None:
 
 
 def test_a_killed_process_runs_no_code_not_even_finally_blocks() -> None:
-    world = World(1)
+    world = SimWorld(1)
     seen: list[str] = []
 
     async def main(host: Host) -> None:
@@ -126,7 +126,7 @@ def test_a_killed_process_runs_no_code_not_even_finally_blocks() -> None:
 
 
 def test_a_process_that_ends_itself_starts_nothing_on_the_way_out() -> None:
-    world = World(1)
+    world = SimWorld(1)
     seen: list[str] = []
 
     async def inner() -> None:
@@ -152,7 +152,7 @@ def test_a_process_that_ends_itself_starts_nothing_on_the_way_out() -> None:
 
 @pytest.mark.parametrize("end", ["exit", "pause"])
 def test_nothing_runs_after_the_callback_in_which_a_process_ends_or_pauses(end: str) -> None:
-    world = World(1)
+    world = SimWorld(1)
     seen: list[str] = []
 
     async def main(host: Host) -> None:
@@ -173,7 +173,7 @@ def test_nothing_runs_after_the_callback_in_which_a_process_ends_or_pauses(end: 
 
 
 def test_a_host_can_be_booted_again() -> None:
-    world = World(1)
+    world = SimWorld(1)
     seen: list[int] = []
 
     async def main(host: Host) -> None:
@@ -190,7 +190,7 @@ def test_a_host_can_be_booted_again() -> None:
 
 
 def test_a_paused_process_runs_nothing_until_it_is_resumed() -> None:
-    world = World(1)
+    world = SimWorld(1)
     seen: list[int] = []
 
     async def main(host: Host) -> None:
@@ -208,7 +208,7 @@ def test_a_paused_process_runs_nothing_until_it_is_resumed() -> None:
 
 
 def test_wall_clocks_jump_and_monotonic_ones_do_not() -> None:
-    world = World(1)
+    world = SimWorld(1)
     host = world.host("a")
     wall_ms, monotonic_s = host.now_ms(), host.monotonic()
     world.run(NS)
@@ -221,7 +221,7 @@ def test_wall_clocks_jump_and_monotonic_ones_do_not() -> None:
 
 def test_an_unexpected_exception_fails_the_run() -> None:
     for where in ("main", "callback", "task"):
-        world = World(1)
+        world = SimWorld(1)
 
         async def main(host: Host, where: str = where) -> None:
             async def fail() -> None:
@@ -243,14 +243,14 @@ def test_an_unexpected_exception_fails_the_run() -> None:
 
 
 def test_a_process_that_never_waits_is_stuck() -> None:
-    world = World(1)
+    world = SimWorld(1)
 
     async def main(host: Host) -> None:
         while True:
             await asyncio.sleep(0)
 
     world.host("a").boot(main)
-    with pytest.raises(Stuck):
+    with pytest.raises(StuckHost):
         world.run(NS)
     world.close()
 
@@ -298,7 +298,7 @@ async def _refuse(host: Host, what: str) -> None:
     ],
 )  # fmt: skip
 def test_features_that_are_not_modelled_are_refused(what: str) -> None:
-    world = World(1)
+    world = SimWorld(1)
     refused: list[bool] = []
 
     async def main(host: Host) -> None:
@@ -314,7 +314,7 @@ def test_features_that_are_not_modelled_are_refused(what: str) -> None:
 
 
 def test_a_process_runs_nothing_during_a_blocking_sync() -> None:
-    world = World(1)
+    world = SimWorld(1)
     host = world.host("a")
     ticks: list[float] = []
 

@@ -36,7 +36,7 @@ from semel_protocol.records import Record, build_batch
 from semel_storage import checkpoints
 from semel_storage.log_directory import STRAY_SUFFIX, LogDirectory
 
-from sim.broker import DATA, Logger
+from sim.broker import DATA, SimLogger
 from sim.control import ControlBroker, ControlNode, ControlRun, Listener
 from sim.disk import DiskWeather
 from sim.faults import Fault
@@ -153,7 +153,7 @@ class TopicBroker(ControlBroker):
 
     async def _change(self, control: ControlNode, store: EtcdStore, rng: Random) -> None:
         asked = [self._ask(rng) for _ in range(HANDS)]
-        quotas = QuotaStore(store, control.feed, ClientQuotas(), Logger(self.host))
+        quotas = QuotaStore(store, control.feed, ClientQuotas(), SimLogger(self.host))
         await asyncio.gather(super()._change(control, store, rng), self._operate(quotas, rng), *asked)
 
     async def _operate(self, quotas: QuotaStore, rng: Random) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from sim.history import History
 from sim.plan import RunPlan
-from sim.run import Run, Verdict, execute
+from sim.run import RunVerdict, SimRun, execute
 
 NOISE = ("Heartbeat", "Beaten", "Fetch v", "Fetch #")
 """Frequent requests, which a short transcript leaves out."""
@@ -42,7 +42,7 @@ class Transcript:
             yield f"{at_ms / 1000:11.6f}  {host:<{width}}  {text}"
 
 
-def replay(plan: RunPlan) -> tuple[Verdict, Run, Transcript]:
+def replay(plan: RunPlan) -> tuple[RunVerdict, SimRun, Transcript]:
     """Run a plan with a listener; the run is the same as without."""
     transcript = Transcript()
     verdict, executed = execute(plan, transcript.hear)

@@ -7,7 +7,7 @@ from asyncio import AbstractServer, BaseProtocol, BufferedProtocol, Protocol, Tr
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from sim.pipe import FIN, RST, Pipe
+from sim.pipe import FIN, RST, SimPipe
 
 if TYPE_CHECKING:
     from sim.host import Host
@@ -18,11 +18,11 @@ HIGH_WATER_BYTES = 64 * 1024
 FIRST_CLIENT_PORT = 40_000
 
 
-class Endpoint(Transport):
+class SimTransport(Transport):
     """One end of a connection. `gone`: closed, or its process has ended; the kernel answers segments with RST."""
 
-    outgoing: Pipe
-    incoming: Pipe
+    outgoing: SimPipe
+    incoming: SimPipe
 
     def __init__(self, loop: SimLoop, number: int, names: dict[str, Any]) -> None:
         super().__init__(names)
@@ -259,7 +259,7 @@ class Endpoint(Transport):
             self.protocol.connection_lost(error)
 
 
-class Listener(AbstractServer):
+class SimServer(AbstractServer):
     """A listening socket, and asyncio's server around it."""
 
     def __init__(self, loop: SimLoop, factory: Callable[[], BaseProtocol], host: Host, port: int) -> None:
@@ -267,7 +267,7 @@ class Listener(AbstractServer):
         self.sockets = (_ListeningSocket(host.name, port),)
         self.accepts = True
 
-    def accept(self, endpoint: Endpoint) -> None:
+    def accept(self, endpoint: SimTransport) -> None:
         """Run in the process: take a connection that the kernel has accepted."""
         endpoint.connected(self.factory())
 

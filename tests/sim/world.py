@@ -30,9 +30,9 @@ import msgspec
 
 from sim.host import Host
 from sim.loop import NS, SimLoop
-from sim.network import Network
+from sim.network import SimNetwork
 
-__all__ = ["NS", "Failure", "Stuck", "World"]
+__all__ = ["NS", "SimWorld", "StuckHost", "WorldFailure"]
 
 STEPS_PER_INSTANT_MAX = 100_000
 STEPS_PER_TURN_MAX = 10_000
@@ -40,7 +40,7 @@ FAILURES_MAX = 100
 _DIGEST_CHUNK = 4096
 
 
-class Failure(msgspec.Struct, frozen=True):
+class WorldFailure(msgspec.Struct, frozen=True):
     """An event that no fault explains: an unexpected exception, or an error in a log. One failure fails the run."""
 
     at_ns: int
@@ -52,12 +52,12 @@ class Failure(msgspec.Struct, frozen=True):
         return f"{self.at_ns / NS:.6f} {self.host}: {self.what}" + (f"\n{self.details}" if self.details else "")
 
 
-class Stuck(Exception):  # noqa: N818 (the name says the state)
+class StuckHost(Exception):  # noqa: N818 (the name says the state)
     """A host runs without end and never waits, so that virtual time cannot advance."""
 
 
-class World:
-    """`now_ns`: nanoseconds since the start of the world. `failures`: see `Failure`.
+class SimWorld:
+    """`now_ns`: nanoseconds since the start of the world. `failures`: see `WorldFailure`.
 
     `listener`, if given, is called with each event as `(now_ns, host, text)`. It must not change the run.
     """
@@ -66,10 +66,10 @@ class World:
         self.seed = seed
         self.now_ns = 0
         self.hosts: dict[str, Host] = {}
-        self.failures: list[Failure] = []
+        self.failures: list[WorldFailure] = []
         self.runnable: list[SimLoop] = []
         self.steps = 0
-        self.network = Network(self)
+        self.network = SimNetwork(self)
         self._listener = listener
         self._choice = self.random("schedule").random
         self._timers: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
@@ -115,7 +115,7 @@ class World:
     def run(self, until_ns: int, stop: Callable[[], bool] | None = None) -> bool:
         """Run until virtual time `until_ns`, or until `stop()` is true; True in the second case.
 
-        `stop` is called each time before virtual time advances. Raises Stuck.
+        `stop` is called each time before virtual time advances. Raises StuckHost.
         """
         timers = self._timers
         busy_steps = self.steps
@@ -123,7 +123,7 @@ class World:
             while self.runnable:
                 self._run_one()
                 if self.steps - busy_steps > STEPS_PER_INSTANT_MAX:
-                    raise Stuck(f"{self.steps - busy_steps} steps at {self.now_ns / NS:.6f} s without an end")
+                    raise StuckHost(f"{self.steps - busy_steps} steps at {self.now_ns / NS:.6f} s without an end")
             busy_steps = self.steps
             if stop is not None and stop():
                 return True
@@ -215,7 +215,7 @@ class World:
         if len(self.failures) >= FAILURES_MAX:
             return
         details = "".join(traceback.format_exception(error)) if error is not None else ""
-        self.failures.append(Failure(self.now_ns, host, what if error is None else f"{what}: {error!r}", details))
+        self.failures.append(WorldFailure(self.now_ns, host, what if error is None else f"{what}: {error!r}", details))
         self.tell(host, f"FAILURE {what} {details}")
 
     def digest(self) -> str:

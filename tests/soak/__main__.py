@@ -22,9 +22,9 @@ from typing import Any
 from rich.console import Console
 from support.processes import BrokerProcess
 
-from soak.gauge import TOLERANCES, Sample, inspected, judge, sample
+from soak.gauge import TOLERANCES, GaugeSample, inspected, judge, sample
 from soak.inspected_broker import FRAMES, SOCKET
-from soak.work import Work
+from soak.work import SoakWorkload
 
 console = Console(highlight=False, soft_wrap=True)
 PROBLEMS = ('"event":"unexpected_error"', "Traceback (most recent call last)", '"level":"error"')
@@ -92,8 +92,8 @@ async def main(arguments: argparse.Namespace) -> int:
 class Soak:
     def __init__(self, broker: BrokerProcess, directory: Path, seed: int, arguments: argparse.Namespace) -> None:
         self._broker, self._directory, self._arguments = broker, directory, arguments
-        self._work = Work(broker.address, seed, arguments.pause)
-        self._samples: list[Sample] = []
+        self._work = SoakWorkload(broker.address, seed, arguments.pause)
+        self._samples: list[GaugeSample] = []
         self._objects: Counter[str] = Counter()
 
     async def run(self) -> list[str]:

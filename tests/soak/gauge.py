@@ -16,7 +16,7 @@ import psutil
 MIB = 1 << 20
 
 
-class Sample(msgspec.Struct, frozen=True):
+class GaugeSample(msgspec.Struct, frozen=True):
     """Memory and disk in MiB. `client`: of the process with the clients."""
 
     memory: float
@@ -44,7 +44,7 @@ TOLERANCES = {
 }
 
 
-def judge(samples: Sequence[Sample]) -> list[str]:
+def judge(samples: Sequence[GaugeSample]) -> list[str]:
     """Return a sentence for each gauge that still grows. Needs six samples.
 
     A gauge grows if its mean in the last third of the samples is above the mean of the middle third by more than its
@@ -83,10 +83,10 @@ def disk_bytes(directory: Path) -> int:
     return total
 
 
-def sample(pid: int, data_dir: Path, tasks: int) -> Sample:
+def sample(pid: int, data_dir: Path, tasks: int) -> GaugeSample:
     """Read the gauges of the broker process, and of this process, which has the clients."""
     broker, client = psutil.Process(pid), psutil.Process()
-    return Sample(
+    return GaugeSample(
         memory=broker.memory_info().rss / MIB,
         files=broker.num_fds(),
         tasks=tasks,

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from soak.gauge import TOLERANCES, Sample, disk_bytes, judge
+from soak.gauge import TOLERANCES, GaugeSample, disk_bytes, judge
 
-STILL = Sample(memory=60, files=50, tasks=5, disk=8, client_memory=50, client_files=20)
+STILL = GaugeSample(memory=60, files=50, tasks=5, disk=8, client_memory=50, client_files=20)
 
 
-def series(name: str, *values: float) -> list[Sample]:
+def series(name: str, *values: float) -> list[GaugeSample]:
     return [msgspec.structs.replace(STILL, **{name: value}) for value in values]
 
 

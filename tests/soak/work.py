@@ -20,8 +20,11 @@ RECORDS = 20
 KEYS = 50
 
 
-class Work:
-    """`await Work(bootstrap, seed).run(stop)`: rounds of all kinds until `stop` is set. `counts`: finished rounds."""
+class SoakWorkload:
+    """`await SoakWorkload(bootstrap, seed).run(stop)`: rounds of all kinds until `stop` is set.
+
+    `counts`: the finished rounds.
+    """
 
     def __init__(self, bootstrap: str, seed: int, pause_s: float) -> None:
         self.counts: Counter[str] = Counter()

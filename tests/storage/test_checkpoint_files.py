@@ -14,7 +14,7 @@ from semel_storage.disk.memory_disk import DiskFailed, MemoryDisk
 POINTS, STARTS = f"data/{RECOVERY_POINT}", f"data/{LOG_START_OFFSET}"
 
 
-class CountingDisk(MemoryDisk):
+class ReplacementsDisk(MemoryDisk):
     """Counts the files that were replaced."""
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class CountingDisk(MemoryDisk):
 
 
 @pytest.fixture
-def disk() -> CountingDisk:
-    return CountingDisk()
+def disk() -> ReplacementsDisk:
+    return ReplacementsDisk()
 
 
-async def test_all_that_was_noted_before_is_durable_and_each_file_was_written_once(disk: CountingDisk) -> None:
+async def test_all_that_was_noted_before_is_durable_and_each_file_was_written_once(disk: ReplacementsDisk) -> None:
     files = CheckpointFiles(disk, "data")
     for number in range(1000):
         files.note_point(("t", number), 7)
@@ -44,7 +44,7 @@ async def test_all_that_was_noted_before_is_durable_and_each_file_was_written_on
     assert (len(again.points), again.starts) == (1000, {("t", 3): 5})
 
 
-async def test_what_is_noted_during_a_write_shares_the_next_one(disk: CountingDisk) -> None:
+async def test_what_is_noted_during_a_write_shares_the_next_one(disk: ReplacementsDisk) -> None:
     files = CheckpointFiles(disk, "data")
     files.note_point(("t", 0), 1)
     first = asyncio.ensure_future(files.saved())
@@ -59,7 +59,7 @@ async def test_what_is_noted_during_a_write_shares_the_next_one(disk: CountingDi
     assert checkpoints.read_offsets(disk, POINTS) == {("t", number): 1 for number in range(5)}
 
 
-async def test_nothing_is_written_without_a_change(disk: CountingDisk) -> None:
+async def test_nothing_is_written_without_a_change(disk: ReplacementsDisk) -> None:
     files = CheckpointFiles(disk, "data")
     files.note_point(("t", 0), 1)
     await files.saved()
@@ -70,7 +70,7 @@ async def test_nothing_is_written_without_a_change(disk: CountingDisk) -> None:
     assert disk.written == [POINTS]
 
 
-async def test_a_state_that_is_being_written_never_replaces_a_newer_one(disk: CountingDisk) -> None:
+async def test_a_state_that_is_being_written_never_replaces_a_newer_one(disk: ReplacementsDisk) -> None:
     files = CheckpointFiles(disk, "data")
     files.note_point(("t", 0), 27)
     files.save_soon()
@@ -83,7 +83,9 @@ async def test_a_state_that_is_being_written_never_replaces_a_newer_one(disk: Co
 
 
 @pytest.mark.parametrize("turns", range(12))
-async def test_a_state_that_is_encoded_in_portions_never_replaces_a_newer_one(disk: CountingDisk, turns: int) -> None:
+async def test_a_state_that_is_encoded_in_portions_never_replaces_a_newer_one(
+    disk: ReplacementsDisk, turns: int
+) -> None:
     files = CheckpointFiles(disk, "data")
     rows = {("t", number): 27 for number in range(3 * checkpoints.ROWS_PER_STEP)}
     for key, offset in rows.items():
@@ -100,7 +102,7 @@ async def test_a_state_that_is_encoded_in_portions_never_replaces_a_newer_one(di
         assert checkpoints.read_offsets(disk, path) == {**rows, ("t", 0): 5}
 
 
-async def test_a_caller_that_is_cancelled_does_not_end_the_write(disk: CountingDisk) -> None:
+async def test_a_caller_that_is_cancelled_does_not_end_the_write(disk: ReplacementsDisk) -> None:
     files = CheckpointFiles(disk, "data")
     files.note_point(("t", 0), 1)
     callers = [asyncio.ensure_future(files.saved()) for _ in range(2)]
@@ -110,7 +112,7 @@ async def test_a_caller_that_is_cancelled_does_not_end_the_write(disk: CountingD
     assert checkpoints.read_offsets(disk, POINTS) == {("t", 0): 1}
 
 
-async def test_what_a_write_that_failed_should_have_written_is_in_the_next_one(disk: CountingDisk) -> None:
+async def test_what_a_write_that_failed_should_have_written_is_in_the_next_one(disk: ReplacementsDisk) -> None:
     files = CheckpointFiles(disk, "data")
     files.note_point(("t", 0), 1)
     disk.failing_writes = True

@@ -10,7 +10,7 @@ from tools.strangers.brokers import only
 from tools.strangers.control import Control
 
 
-class Recorder:
+class RecordedControls:
     """Brokers that note what is done to them."""
 
     version = "none"
@@ -38,7 +38,7 @@ class Recorder:
 
 
 async def test_lines_over_tcp_are_executed_in_order_and_answered() -> None:
-    brokers = Recorder()
+    brokers = RecordedControls()
     control = Control(brokers)
     host, _, port = (await control.open()).rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -59,6 +59,6 @@ async def test_lines_over_tcp_are_executed_in_order_and_answered() -> None:
     ],
 )
 async def test_an_impossible_command_is_answered_with_the_error(line: str, words: str) -> None:
-    answer = await Control(Recorder()).answer(line)
+    answer = await Control(RecordedControls()).answer(line)
     assert answer.startswith("error: ")
     assert words in answer

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from tools.strangers.judge import NOTHING_TO_RUN, Ending, Verdict, judge
+from tools.strangers.judge import NOTHING_TO_RUN, RunEnding, RunJudgement, judge
 from tools.strangers.suite import ExpectedFailure, Suite
 
-ENDED_WELL = Ending(status=0)
+ENDED_WELL = RunEnding(status=0)
 
 
 def suite(*expected: ExpectedFailure) -> Suite:
@@ -24,7 +24,7 @@ def line(test: str, outcome: str, message: str = "") -> str:
     return json.dumps({"test": test, "outcome": outcome, "message": message})
 
 
-def judged(*lines: str, ending: Ending = ENDED_WELL, expected: tuple[ExpectedFailure, ...] = ()) -> Verdict:
+def judged(*lines: str, ending: RunEnding = ENDED_WELL, expected: tuple[ExpectedFailure, ...] = ()) -> RunJudgement:
     return judge(suite(*expected), "semel", 1, lines, ending)
 
 
@@ -86,13 +86,13 @@ def test_of_two_results_for_one_test_the_worse_counts() -> None:
 @pytest.mark.parametrize(
     ("ending", "words"),
     [
-        (Ending(status=1, last_line="KeyError: 'x'"), "ended with status 1: KeyError: 'x'"),
-        (Ending(status=None, timeout_s=60), "did not end within 60 s"),
-        (Ending(status=0, problems=["the broker ended by itself"]), "the broker ended by itself"),
-        (Ending(status=NOTHING_TO_RUN, last_line="no network"), "ended with status 77: no network"),
+        (RunEnding(status=1, last_line="KeyError: 'x'"), "ended with status 1: KeyError: 'x'"),
+        (RunEnding(status=None, timeout_s=60), "did not end within 60 s"),
+        (RunEnding(status=0, problems=["the broker ended by itself"]), "the broker ended by itself"),
+        (RunEnding(status=NOTHING_TO_RUN, last_line="no network"), "ended with status 77: no network"),
     ],
 )
-def test_a_run_that_breaks_fails_the_tier_whatever_its_tests_say(ending: Ending, words: str) -> None:
+def test_a_run_that_breaks_fails_the_tier_whatever_its_tests_say(ending: RunEnding, words: str) -> None:
     verdict = judged(line("a", "passed"), ending=ending, expected=(expect("b"),))
     assert not verdict.is_clean
     assert any(words in each for each in verdict.broken)
@@ -110,11 +110,11 @@ def test_a_line_that_is_no_result_fails_the_tier() -> None:
 
 def test_a_missing_tool_is_reported_and_is_no_failure() -> None:
     verdict = judged(
-        ending=Ending(status=NOTHING_TO_RUN, last_line="go is not on this machine"), expected=(expect("b"),)
+        ending=RunEnding(status=NOTHING_TO_RUN, last_line="go is not on this machine"), expected=(expect("b"),)
     )
     assert verdict.is_clean
     assert verdict.not_run == "go is not on this machine"
 
 
 def test_a_dead_broker_fails_the_tier_also_without_a_test() -> None:
-    assert not judged(ending=Ending(status=NOTHING_TO_RUN, problems=["the broker ended by itself"])).is_clean
+    assert not judged(ending=RunEnding(status=NOTHING_TO_RUN, problems=["the broker ended by itself"])).is_clean

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tools.strangers.judge import Result, Verdict
-from tools.strangers.record import BEGIN, END, Record, decoded, encoded, record, table, with_table
+from tools.strangers.judge import ResultLine, RunJudgement
+from tools.strangers.record import BEGIN, END, RecordedRun, decoded, encoded, record, table, with_table
 from tools.strangers.suite import Suite
 
 SUITE = Suite(title="franz-go", language="Go", pins={"franz-go": "1.22.2"}, name="franz-go")
 
 
-def kept(verdict: Verdict, against: str = "semel", brokers: int = 1) -> Record:
+def kept(verdict: RunJudgement, against: str = "semel", brokers: int = 1) -> RecordedRun:
     broker = "semel 0.1.0" if against == "semel" else "Apache Kafka 4.1.1"
     return record(
         SUITE,
@@ -26,11 +26,11 @@ def kept(verdict: Verdict, against: str = "semel", brokers: int = 1) -> Record:
 
 def test_a_record_survives_its_file() -> None:
     written = kept(
-        Verdict(
+        RunJudgement(
             passed=["a", "b"],
-            skipped=[Result("s", "skipped", "no docker")],
-            expected=[(Result("z", "failed", "boom"), "known")],
-            new_failures=[Result("n", "failed", "lost")],
+            skipped=[ResultLine("s", "skipped", "no docker")],
+            expected=[(ResultLine("z", "failed", "boom"), "known")],
+            new_failures=[ResultLine("n", "failed", "lost")],
             new_passes=["p"],
             unknown=["u"],
             broken=["it did not end within 60 s"],
@@ -47,7 +47,7 @@ def test_a_record_survives_its_file() -> None:
 
 
 def test_other_releases_of_kafka_have_files_of_their_own() -> None:
-    written = kept(Verdict(passed=["a"]), "kafka")
+    written = kept(RunJudgement(passed=["a"]), "kafka")
     assert written.file_name == "franz-go.kafka-1.json"
     written.broker = "Apache Kafka 3.9.2"
     assert written.file_name == "franz-go.kafka-3.9.2-1.json"
@@ -55,7 +55,11 @@ def test_other_releases_of_kafka_have_files_of_their_own() -> None:
 
 def test_the_table_has_a_row_for_each_run_and_semel_comes_first() -> None:
     lines = table(
-        [kept(Verdict(passed=["a"]), "kafka"), kept(Verdict(passed=["a"]), brokers=3), kept(Verdict(passed=["a", "b"]))]
+        [
+            kept(RunJudgement(passed=["a"]), "kafka"),
+            kept(RunJudgement(passed=["a"]), brokers=3),
+            kept(RunJudgement(passed=["a", "b"])),
+        ]
     ).splitlines()
     assert lines[2:] == [
         "| franz-go | franz-go 1.22.2 | semel 0.1.0, one broker | 2026-11-22 | 2 | 0 | 0 |",
@@ -68,9 +72,9 @@ def test_the_table_gives_the_reasons_of_failures_and_skips() -> None:
     text = table(
         [
             kept(
-                Verdict(
-                    expected=[(Result(f"t{n}", "failed"), "no ACLs") for n in range(7)],
-                    skipped=[Result("s", "skipped", "no docker")],
+                RunJudgement(
+                    expected=[(ResultLine(f"t{n}", "failed"), "no ACLs") for n in range(7)],
+                    skipped=[ResultLine("s", "skipped", "no docker")],
                 )
             )
         ]
@@ -81,14 +85,14 @@ def test_the_table_gives_the_reasons_of_failures_and_skips() -> None:
 
 
 def test_a_note_shared_by_two_runs_appears_once() -> None:
-    verdict = Verdict(expected=[(Result("t", "failed"), "no ACLs")])
+    verdict = RunJudgement(expected=[(ResultLine("t", "failed"), "no ACLs")])
     lines = table([kept(verdict), kept(verdict, brokers=3)]).splitlines()
     assert lines[-1] == "- franz-go, semel 0.1.0, one broker and semel 0.1.0, 3 brokers: `t`: no ACLs"
     assert sum(line.startswith("- ") for line in lines) == 1
 
 
 def test_the_table_marks_a_run_that_is_not_clean() -> None:
-    text = table([kept(Verdict(new_failures=[Result("n", "failed", "lost")], broken=["it ran no test"]))])
+    text = table([kept(RunJudgement(new_failures=[ResultLine("n", "failed", "lost")], broken=["it ran no test"]))])
     assert "| 0, **and 1 not expected**; **see below** |" in text
     assert "`n`: not expected" in text
     assert "it ran no test" in text
@@ -96,10 +100,10 @@ def test_the_table_marks_a_run_that_is_not_clean() -> None:
 
 def test_the_table_replaces_only_the_text_between_its_marks() -> None:
     page = f"# Page\n\n{BEGIN}\nold\n{END}\n\nEnd.\n"
-    written = with_table(page, [kept(Verdict(passed=["a"]))])
+    written = with_table(page, [kept(RunJudgement(passed=["a"]))])
     assert written.startswith(f"# Page\n\n{BEGIN}\n\n| suite |")
     assert written.endswith(f"\n\n{END}\n\nEnd.\n")
     assert "old" not in written
-    assert with_table(written, [kept(Verdict(passed=["a"]))]) == written
+    assert with_table(written, [kept(RunJudgement(passed=["a"]))]) == written
     with pytest.raises(ValueError, match="marks"):
         with_table("# Page\n", [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tools.strangers.judge import Result
+from tools.strangers.judge import ResultLine
 from tools.strangers.reports import of_go, of_jest, of_junit, of_librdkafka
 
 
@@ -23,8 +23,8 @@ def test_go_tests_are_named_by_package_and_test() -> None:
         {"Action": "pass"},
     )
     assert of_go(lines) == [
-        Result("kgo.TestA", "passed"),
-        Result("kgo.TestB/one", "skipped", "b_test.go:7: not on this broker"),
+        ResultLine("kgo.TestA", "passed"),
+        ResultLine("kgo.TestB/one", "skipped", "b_test.go:7: not on this broker"),
     ]
 
 
@@ -34,17 +34,19 @@ def test_a_go_test_without_a_verdict_failed() -> None:
         {"Action": "output", "Test": "TestA", "Output": "panic: nil pointer\n"},
         {"Action": "fail"},
     )
-    assert of_go(lines) == [Result("kgo.TestA", "failed", "panic: nil pointer")]
+    assert of_go(lines) == [ResultLine("kgo.TestA", "failed", "panic: nil pointer")]
 
 
 def test_a_go_package_that_is_not_built_is_a_failure_of_its_own() -> None:
     built = {"Action": "build-output", "ImportPath": "example.com/some/kgo", "Output": "kgo.go:1: syntax error\n"}
-    assert of_go([json.dumps(built), *go({"Action": "fail"})]) == [Result("kgo", "failed", "kgo.go:1: syntax error")]
+    assert of_go([json.dumps(built), *go({"Action": "fail"})]) == [
+        ResultLine("kgo", "failed", "kgo.go:1: syntax error")
+    ]
 
 
 def test_lines_that_a_go_test_prints_are_ignored() -> None:
     lines = ["[DEBUG] connected", "7", *go({"Action": "run", "Test": "TestA"}, {"Action": "pass", "Test": "TestA"})]
-    assert of_go(lines) == [Result("kgo.TestA", "passed")]
+    assert of_go(lines) == [ResultLine("kgo.TestA", "passed")]
 
 
 JUNIT = """<testsuites><testsuite>
@@ -57,10 +59,10 @@ JUNIT = """<testsuites><testsuite>
 
 def test_junit_errors_are_failures_and_names_lose_the_common_prefix() -> None:
     assert of_junit(JUNIT, without="tests.") == [
-        Result("test_a.TestA::test_one[x]", "passed"),
-        Result("test_a.TestA::test_two", "failed", "1 != 2"),
-        Result("test_a.TestA::test_three", "skipped", "no TLS"),
-        Result("test_a.TestA::test_four", "failed", "failed on setup"),
+        ResultLine("test_a.TestA::test_one[x]", "passed"),
+        ResultLine("test_a.TestA::test_two", "failed", "1 != 2"),
+        ResultLine("test_a.TestA::test_three", "skipped", "no TLS"),
+        ResultLine("test_a.TestA::test_four", "failed", "failed on setup"),
     ]
 
 
@@ -73,10 +75,10 @@ def test_jest_tests_are_named_by_path_and_titles_and_a_file_that_does_not_run_fa
         {"name": "/w/src/b.spec.js", "status": "failed", "assertionResults": [], "message": "Cannot find module"},
     ]
     assert of_jest(json.dumps({"testResults": files}), "/w") == [
-        Result("src/a.spec.js: Admin > create > works", "passed"),
-        Result("src/a.spec.js: fails", "failed", "Error: no\n at x"),
-        Result("src/a.spec.js: later", "skipped"),
-        Result("src/b.spec.js", "failed", "Cannot find module"),
+        ResultLine("src/a.spec.js: Admin > create > works", "passed"),
+        ResultLine("src/a.spec.js: fails", "failed", "Error: no\n at x"),
+        ResultLine("src/a.spec.js: later", "skipped"),
+        ResultLine("src/b.spec.js", "failed", "Cannot find module"),
     ]
 
 
@@ -97,10 +99,10 @@ TEST 20261128 (bare, scenario default) SUMMARY
 
 def test_librdkafka_tests_are_named_by_the_summary_without_those_of_other_runs() -> None:
     assert of_librdkafka(LIBRDKAFKA, "0045") == [
-        Result("0045_subscribe_update", "passed"),
-        Result("0045_resubscribe_with_regex", "failed", "f():7: no topic"),
-        Result("0045_subscribe_many_updates", "failed"),
-        Result("0045_rapid", "skipped", "RapidJSON >=1.1.0 not available"),
+        ResultLine("0045_subscribe_update", "passed"),
+        ResultLine("0045_resubscribe_with_regex", "failed", "f():7: no topic"),
+        ResultLine("0045_subscribe_many_updates", "failed"),
+        ResultLine("0045_rapid", "skipped", "RapidJSON >=1.1.0 not available"),
     ]
 
 
@@ -110,7 +112,7 @@ def test_a_librdkafka_test_that_ends_the_runner_is_named_with_its_message() -> N
         'Topic result error: replication factor 3\n### Test "<MAIN>" failed at test.c:1950:g() at Sat: ###\n4 threads\n'
     )
     assert of_librdkafka(log, "0103") == [
-        Result("0103_transactions", "failed", "Topic result error: replication factor 3")
+        ResultLine("0103_transactions", "failed", "Topic result error: replication factor 3")
     ]
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tools.strangers import maven
 from tools.strangers.brokers import brokers, bug_lines
-from tools.strangers.process import Server, ServerError
-from tools.strangers.runner import Run, last_line
+from tools.strangers.process import ServerError, ServerProcess
+from tools.strangers.runner import SuiteRun, last_line
 from tools.strangers.suite import Suite
 
 READY = "import time; print('ready', flush=True); time.sleep(600)"
@@ -21,7 +21,7 @@ def suite(**fields: object) -> Suite:
 
 
 async def test_a_suite_without_its_tools_is_not_run_and_names_them() -> None:
-    verdict = await Run(suite(needs=["python3", "no-such-tool", "nor-this"]), "semel", 1).run()
+    verdict = await SuiteRun(suite(needs=["python3", "no-such-tool", "nor-this"]), "semel", 1).run()
     assert verdict.not_run == "not on this machine: no-such-tool, nor-this"
     assert verdict.is_clean
 
@@ -30,15 +30,15 @@ async def test_kafka_without_java_and_maven_is_not_run_and_says_what_they_are_fo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    verdict = await Run(suite(), "kafka", 1).run()
+    verdict = await SuiteRun(suite(), "kafka", 1).run()
     assert verdict.not_run == (
         "not on this machine: java, mvn; Apache Kafka needs Java 17 or newer, and Maven fetches it"
     )
 
 
 async def test_a_suite_for_other_brokers_is_not_run() -> None:
-    assert (await Run(suite(brokers=(1,)), "semel", 3).run()).not_run == "it is not for 3 brokers"
-    assert (await Run(suite(against=("semel",)), "kafka", 1).run()).not_run == "it is not for kafka"
+    assert (await SuiteRun(suite(brokers=(1,)), "semel", 3).run()).not_run == "it is not for 3 brokers"
+    assert (await SuiteRun(suite(against=("semel",)), "kafka", 1).run()).not_run == "it is not for kafka"
 
 
 def test_three_brokers_of_kafka_are_refused(tmp_path: Path) -> None:
@@ -47,13 +47,15 @@ def test_three_brokers_of_kafka_are_refused(tmp_path: Path) -> None:
 
 
 async def test_only_an_unexpected_end_counts_as_a_death_of_a_server(tmp_path: Path) -> None:
-    server = Server(lambda: [sys.executable, "-c", READY], tmp_path / "log", lambda line: "ready" in line)
+    server = ServerProcess(lambda: [sys.executable, "-c", READY], tmp_path / "log", lambda line: "ready" in line)
     await server.start()
     await server.kill()
     await server.start()
     await server.stop()
     assert server.died == 0
-    ending = Server(lambda: [sys.executable, "-c", "print('ready')"], tmp_path / "log", lambda line: "ready" in line)
+    ending = ServerProcess(
+        lambda: [sys.executable, "-c", "print('ready')"], tmp_path / "log", lambda line: "ready" in line
+    )
     await ending.start()
     assert await ending.ended() == 0
     assert ending.died == 1
@@ -61,7 +63,9 @@ async def test_only_an_unexpected_end_counts_as_a_death_of_a_server(tmp_path: Pa
 
 
 async def test_an_error_names_the_log_of_a_server_that_is_not_ready(tmp_path: Path) -> None:
-    server = Server(lambda: [sys.executable, "-c", "print('no')"], tmp_path / "log", lambda line: "ready" in line)
+    server = ServerProcess(
+        lambda: [sys.executable, "-c", "print('no')"], tmp_path / "log", lambda line: "ready" in line
+    )
     with pytest.raises(ServerError, match="log"):
         await server.start()
 
@@ -96,7 +100,7 @@ def test_jars_are_fetched_once_for_a_pom_and_its_properties(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
-        ("[ERROR] Could not transfer artifact x from/to central", maven.NoNetworkError),
+        ("[ERROR] Could not transfer artifact x from/to central", maven.MavenUnreachableError),
         ("[ERROR] Non-parseable POM", maven.MavenError),
     ],
 )

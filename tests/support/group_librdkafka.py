@@ -9,7 +9,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from support.group_program import Job, Member, run
+from support.group_program import ProgramJob, ProgramMember, run
 from support.librdkafka import insist
 
 BATCH = 20
@@ -23,8 +23,8 @@ LOST = ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "_STATE")
 """Errors of a commit that do not pass."""
 
 
-class LibrdkafkaMember(Member):
-    def __init__(self, name: str, job: Job) -> None:
+class LibrdkafkaMember(ProgramMember):
+    def __init__(self, name: str, job: ProgramJob) -> None:
         super().__init__(name, job)
         # Kept until the program ends: a destructor waits for a broker's handle that does not end; see `_send_offsets`.
         self._producers: list[Producer] = []

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from support.group_program import Job
+from support.group_program import ProgramJob
 
 TESTS = Path(__file__).parents[1]
 SETTINGS = {
@@ -34,7 +34,7 @@ Place = tuple[str, int]
 """Topic and partition."""
 
 
-class Event(NamedTuple):
+class ProcessEvent(NamedTuple):
     at_s: float
     member: str
     what: str
@@ -44,9 +44,9 @@ class Event(NamedTuple):
 class GroupProcess:
     """A process with members, which a test can pause and kill."""
 
-    def __init__(self, job: Job, library: Library = "librdkafka") -> None:
+    def __init__(self, job: ProgramJob, library: Library = "librdkafka") -> None:
         self.job = job
-        self.events: list[Event] = []
+        self.events: list[ProcessEvent] = []
         self.values: list[str] = []
         self.committed = 0
         """Records whose offsets are committed, in transactions or without."""
@@ -66,9 +66,9 @@ class GroupProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             at_s, member, what, *more = json.loads(line)
-            self._note(Event(at_s, member, what, tuple(more)))
+            self._note(ProcessEvent(at_s, member, what, tuple(more)))
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: ProcessEvent) -> None:
         self.events.append(event)
         match event.what:
             case "value":
@@ -140,11 +140,11 @@ class GroupProcess:
         self._reader.join(END_S)
         if was_running:
             for member in list(self.owned):
-                self.events.append(Event(at_s, member, "killed", ()))
+                self.events.append(ProcessEvent(at_s, member, "killed", ()))
             self.owned.clear()
 
 
-def _places(event: Event) -> set[Place]:
+def _places(event: ProcessEvent) -> set[Place]:
     return {(topic, partition) for topic, partition in event.more}
 
 
@@ -172,7 +172,7 @@ def shared(processes: Iterable[GroupProcess], partitions: int = 6) -> bool:
     return owned == list(range(partitions)) and min(counts) > 0 and max(counts) - min(counts) <= 1
 
 
-def ownership_faults(events: Iterable[Event]) -> list[str]:
+def ownership_faults(events: Iterable[ProcessEvent]) -> list[str]:
     """Each moment at which a partition was assigned to a member while another one had it, as callbacks say.
 
     An owner has a partition until its callback for the revocation begins, or until it is killed. A member that says

@@ -22,7 +22,7 @@ import msgspec
 _printing = threading.Lock()
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramJob(msgspec.Struct, frozen=True, kw_only=True):
     """The work of a program.
 
     `target`: members are workers. They read committed records and write `done-VALUE` for each into this topic, in
@@ -41,10 +41,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """More settings of the consumers, by the names of the library."""
 
 
-class Member(threading.Thread):
+class ProgramMember(threading.Thread):
     """One consumer. A worker has a transactional producer too, whose id is the member's name."""
 
-    def __init__(self, name: str, job: Job) -> None:
+    def __init__(self, name: str, job: ProgramJob) -> None:
         super().__init__(name=name, daemon=True)
         self.job = job
         self.is_leaving = threading.Event()
@@ -97,10 +97,10 @@ class Member(threading.Thread):
         self._go.set()
 
 
-def run(make: Callable[[str, Job], Member]) -> None:
+def run(make: Callable[[str, ProgramJob], ProgramMember]) -> None:
     """Do the job of the first argument until `stop`. Ends without cleaning up when stdin ends."""
-    job = msgspec.json.decode(sys.argv[1], type=Job)
-    members: dict[str, Member] = {}
+    job = msgspec.json.decode(sys.argv[1], type=ProgramJob)
+    members: dict[str, ProgramMember] = {}
 
     def start(name: str) -> None:
         members[name] = make(name, job)

@@ -8,13 +8,13 @@ from typing import Any
 from semel import Consumer, ConsumerRebalanceListener, Producer, TopicPartition
 from semel.errors import AbortableError, CommitFailedError, KafkaError, KafkaTimeoutError
 
-from support.group_program import Member, run
+from support.group_program import ProgramMember, run
 
 BATCH = 20
 POLL_MS = 100
 
 
-class SemelMember(Member):
+class SemelProgramMember(ProgramMember):
     def read(self) -> None:
         asyncio.run(self._read())
 
@@ -33,9 +33,9 @@ class SemelMember(Member):
         )
         topic = self.job.subscription
         if topic.startswith("^"):  # as librdkafka takes it
-            consumer.subscribe(pattern=topic, listener=Listener(self))
+            consumer.subscribe(pattern=topic, listener=EventListener(self))
         else:
-            consumer.subscribe([topic], listener=Listener(self))
+            consumer.subscribe([topic], listener=EventListener(self))
         return consumer
 
     async def _read(self) -> None:
@@ -87,10 +87,10 @@ class SemelMember(Member):
             self.say("committed", sum(map(len, batch.values())))
 
 
-class Listener(ConsumerRebalanceListener):
+class EventListener(ConsumerRebalanceListener):
     """Says what is assigned, revoked and lost."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: ProgramMember) -> None:
         self._member = member
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
@@ -104,4 +104,4 @@ class Listener(ConsumerRebalanceListener):
 
 
 if __name__ == "__main__":
-    run(SemelMember)
+    run(SemelProgramMember)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-class Row(NamedTuple):
+class StrangerRecord(NamedTuple):
     partition: int
     offset: int
     key: bytes | None
@@ -22,12 +22,12 @@ class Row(NamedTuple):
 Sent = Iterable[tuple[int, bytes | None, bytes | None]]  # partition, key, value
 
 
-class Member(threading.Thread):
+class StrangerMember(threading.Thread):
     """A group member that polls, collects and commits until it is stopped."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.rows: list[Row] = []
+        self.rows: list[StrangerRecord] = []
         self.assigned: frozenset[int] = frozenset()
         self.error: BaseException | None = None
         self._leave = threading.Event()
@@ -49,7 +49,7 @@ class Member(threading.Thread):
         assert self.error is None, self.error
 
 
-class Confluent:
+class ConfluentStranger:
     """confluent-kafka: librdkafka behind a Python face."""
 
     name = "confluent-kafka"
@@ -98,7 +98,9 @@ class Confluent:
         assert not errors, errors[:3]
         assert delivered == count
 
-    def consume(self, topic: str, count: int, timeout_s: float = 30, isolation: str = "read_uncommitted") -> list[Row]:
+    def consume(
+        self, topic: str, count: int, timeout_s: float = 30, isolation: str = "read_uncommitted"
+    ) -> list[StrangerRecord]:
         from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
         consumer = Consumer(
@@ -106,14 +108,14 @@ class Confluent:
         )
         partitions = consumer.list_topics(topic, 10).topics[topic].partitions
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
-        rows: list[Row] = []
+        rows: list[StrangerRecord] = []
         deadline = time.monotonic() + timeout_s
         while len(rows) < count and time.monotonic() < deadline:
             rows += [self._row(m) for m in consumer.consume(1000, 0.2)]
         consumer.close()
         return rows
 
-    def read_to_end(self, topic: str, isolation: str = "read_committed", timeout_s: float = 60) -> list[Row]:
+    def read_to_end(self, topic: str, isolation: str = "read_committed", timeout_s: float = 60) -> list[StrangerRecord]:
         """All records of a topic that is not written to meanwhile."""
         from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
@@ -121,7 +123,7 @@ class Confluent:
         consumer = Consumer({**self.config, **config, "isolation.level": isolation})
         at_end = dict.fromkeys(consumer.list_topics(topic, 10).topics[topic].partitions, False)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in at_end])
-        rows: list[Row] = []
+        rows: list[StrangerRecord] = []
         deadline = time.monotonic() + timeout_s
         while not all(at_end.values()):
             assert time.monotonic() < deadline, f"{len(rows)} records after {timeout_s} s"
@@ -136,11 +138,11 @@ class Confluent:
         return rows
 
     @staticmethod
-    def _row(message: Any) -> Row:
+    def _row(message: Any) -> StrangerRecord:
         assert message.error() is None, message.error()
-        return Row(message.partition(), message.offset(), message.key(), message.value())
+        return StrangerRecord(message.partition(), message.offset(), message.key(), message.value())
 
-    def member(self, group: str, topic: str, **extra: Any) -> Member:
+    def member(self, group: str, topic: str, **extra: Any) -> StrangerMember:
         from confluent_kafka import Consumer, KafkaException
 
         config = {
@@ -153,12 +155,12 @@ class Confluent:
         if config.get("group.protocol") != "consumer":  # there the broker chooses both
             config = {"session.timeout.ms": 10000, "heartbeat.interval.ms": 300, **config}
 
-        class Polling(Member):
+        class PollingConfluent(StrangerMember):
             def work(self, leave: threading.Event) -> None:
                 consumer = Consumer(config)
                 consumer.subscribe([topic])
                 while not leave.is_set():
-                    rows = [Confluent._row(m) for m in consumer.consume(500, 0.1)]
+                    rows = [ConfluentStranger._row(m) for m in consumer.consume(500, 0.1)]
                     self.assigned = frozenset(tp.partition for tp in consumer.assignment())
                     self.rows += rows
                     if rows:
@@ -168,10 +170,10 @@ class Confluent:
                             continue  # a rebalance came between: the rows may come again
                 consumer.close()
 
-        return Polling()
+        return PollingConfluent()
 
 
-class KafkaPython:
+class KafkaPythonStranger:
     """kafka-python: pure Python, threads."""
 
     name = "kafka-python"
@@ -202,7 +204,9 @@ class KafkaPython:
             future.get(60)
         producer.close()
 
-    def consume(self, topic: str, count: int, timeout_s: float = 30, isolation: str = "read_uncommitted") -> list[Row]:
+    def consume(
+        self, topic: str, count: int, timeout_s: float = 30, isolation: str = "read_uncommitted"
+    ) -> list[StrangerRecord]:
         from kafka import KafkaConsumer, TopicPartition
 
         consumer = KafkaConsumer(
@@ -211,21 +215,21 @@ class KafkaPython:
         partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
-        rows: list[Row] = []
+        rows: list[StrangerRecord] = []
         deadline = time.monotonic() + timeout_s
         while len(rows) < count and time.monotonic() < deadline:
             for found in consumer.poll(200).values():
-                rows += [Row(r.partition, r.offset, r.key, r.value) for r in found]
+                rows += [StrangerRecord(r.partition, r.offset, r.key, r.value) for r in found]
         consumer.close()
         return rows
 
-    def member(self, group: str, topic: str, **extra: Any) -> Member:
+    def member(self, group: str, topic: str, **extra: Any) -> StrangerMember:
         from kafka import KafkaConsumer
         from kafka.errors import CommitFailedError
 
         address = self.address
 
-        class Polling(Member):
+        class PollingKafkaPython(StrangerMember):
             def work(self, leave: threading.Event) -> None:
                 consumer = KafkaConsumer(
                     topic,
@@ -240,7 +244,9 @@ class KafkaPython:
                 while not leave.is_set():
                     found = consumer.poll(100)
                     self.assigned = frozenset(tp.partition for tp in consumer.assignment())
-                    self.rows += [Row(r.partition, r.offset, r.key, r.value) for rows in found.values() for r in rows]
+                    self.rows += [
+                        StrangerRecord(r.partition, r.offset, r.key, r.value) for rows in found.values() for r in rows
+                    ]
                     if found:
                         try:
                             consumer.commit()
@@ -248,10 +254,10 @@ class KafkaPython:
                             continue  # a rebalance came between: the rows may come again
                 consumer.close()
 
-        return Polling()
+        return PollingKafkaPython()
 
 
-class Aiokafka:
+class AiokafkaStranger:
     """aiokafka, or any module that has its names."""
 
     name = "aiokafka"
@@ -292,8 +298,10 @@ class Aiokafka:
 
         asyncio.run(send())
 
-    def consume(self, topic: str, count: int, timeout_s: float = 30, isolation: str = "read_uncommitted") -> list[Row]:
-        async def read() -> list[Row]:
+    def consume(
+        self, topic: str, count: int, timeout_s: float = 30, isolation: str = "read_uncommitted"
+    ) -> list[StrangerRecord]:
+        async def read() -> list[StrangerRecord]:
             consumer = self.api.AIOKafkaConsumer(
                 topic,
                 bootstrap_servers=self.address,
@@ -302,21 +310,21 @@ class Aiokafka:
                 isolation_level=isolation,
             )
             await consumer.start()
-            rows: list[Row] = []
+            rows: list[StrangerRecord] = []
             deadline = time.monotonic() + timeout_s
             while len(rows) < count and time.monotonic() < deadline:
                 for found in (await consumer.getmany(timeout_ms=200)).values():
-                    rows += [Row(r.partition, r.offset, r.key, r.value) for r in found]
+                    rows += [StrangerRecord(r.partition, r.offset, r.key, r.value) for r in found]
             await consumer.stop()
             return rows
 
         return asyncio.run(read())
 
-    def member(self, group: str, topic: str, **extra: Any) -> Member:
+    def member(self, group: str, topic: str, **extra: Any) -> StrangerMember:
         api, address = self.api, self.address
         commit_failed = importlib.import_module(self.errors).CommitFailedError
 
-        class Polling(Member):
+        class PollingAiokafka(StrangerMember):
             def work(self, leave: threading.Event) -> None:
                 asyncio.run(self.poll(leave))
 
@@ -335,7 +343,9 @@ class Aiokafka:
                 while not leave.is_set():
                     found = await consumer.getmany(timeout_ms=100)
                     self.assigned = frozenset(tp.partition for tp in consumer.assignment())
-                    self.rows += [Row(r.partition, r.offset, r.key, r.value) for rows in found.values() for r in rows]
+                    self.rows += [
+                        StrangerRecord(r.partition, r.offset, r.key, r.value) for rows in found.values() for r in rows
+                    ]
                     if found:
                         try:
                             await consumer.commit()
@@ -343,10 +353,10 @@ class Aiokafka:
                             continue  # a rebalance came between: the rows may come again
                 await consumer.stop()
 
-        return Polling()
+        return PollingAiokafka()
 
 
-class Semel(Aiokafka):
+class SemelStranger(AiokafkaStranger):
     """Our own client under aiokafka's names: moving over is a change of import."""
 
     name = "semel"
@@ -354,5 +364,5 @@ class Semel(Aiokafka):
     errors = "semel.errors"
 
 
-STRANGERS: list[Callable[[str], Any]] = [Confluent, KafkaPython, Aiokafka]
-EVERYONE: list[Callable[[str], Any]] = [*STRANGERS, Semel]
+STRANGERS: list[Callable[[str], Any]] = [ConfluentStranger, KafkaPythonStranger, AiokafkaStranger]
+EVERYONE: list[Callable[[str], Any]] = [*STRANGERS, SemelStranger]

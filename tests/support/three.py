@@ -23,7 +23,7 @@ WAIT_S = 120
 LOOK_S = 0.02
 
 
-class Three:
+class EtcdAndThreeBrokers:
     """The etcd and its brokers by node id, all running."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
@@ -99,9 +99,9 @@ class Three:
 
 
 @contextmanager
-def three(directory: Path, **settings: str) -> Iterator[Three]:
+def three(directory: Path, **settings: str) -> Iterator[EtcdAndThreeBrokers]:
     """A fresh cluster; `settings` are those of its brokers."""
-    cluster = Three(directory, **settings)
+    cluster = EtcdAndThreeBrokers(directory, **settings)
     try:
         cluster.start()
         yield cluster

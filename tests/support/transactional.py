@@ -12,7 +12,7 @@ BATCH = 25
 PATIENCE_S = 60
 
 
-class Pipeline(Protocol):
+class TransactionalClient(Protocol):
     """A consumer and a transactional producer of one client, used as a context."""
 
     name: str
@@ -25,7 +25,7 @@ class Pipeline(Protocol):
         """One batch as one transaction; how many inputs were committed. Aborted ones are read again."""
 
 
-class Base:
+class TransactionalClientBase:
     """What all pipelines share: how long to go on, and what to do when the broker dies."""
 
     name = ""
@@ -78,18 +78,18 @@ class Base:
     def step(self, abort: bool) -> int:
         raise AssertionError("a pipeline says how it works")
 
-    def __enter__(self) -> Base:
+    def __enter__(self) -> TransactionalClientBase:
         raise AssertionError("a pipeline says how it starts")
 
     def __exit__(self, *error: object) -> None:
         raise AssertionError("a pipeline says how it ends")
 
 
-class Confluent(Base):
+class ConfluentPipeline(TransactionalClientBase):
     name = "confluent-kafka"
     group_settings: ClassVar[dict[str, Any]] = {"session.timeout.ms": 6000}
 
-    def __enter__(self) -> Confluent:
+    def __enter__(self) -> ConfluentPipeline:
         self.left = False
         from confluent_kafka import Consumer, Producer
 
@@ -182,17 +182,17 @@ class Confluent(Base):
         return False
 
 
-class ConfluentOfTheConsumerProtocol(Confluent):
+class ConfluentOfTheConsumerProtocol(ConfluentPipeline):
     """Its consumer is a member of KIP-848."""
 
     name = "confluent-kafka-consumer-protocol"
     group_settings: ClassVar[dict[str, Any]] = {"group.protocol": "consumer"}  # the broker decides on the session
 
 
-class KafkaPython(Base):
+class KafkaPythonPipeline(TransactionalClientBase):
     name = "kafka-python"
 
-    def __enter__(self) -> KafkaPython:
+    def __enter__(self) -> KafkaPythonPipeline:
         from kafka import KafkaConsumer, KafkaProducer
 
         self.consumer = KafkaConsumer(
@@ -256,14 +256,14 @@ class KafkaPython(Base):
         return False
 
 
-class Aiokafka(Base):
+class AiokafkaPipeline(TransactionalClientBase):
     """aiokafka, or semel under its names; the asyncio client driven one step at a time."""
 
     name = "aiokafka"
     module = "aiokafka"
     error_base = "aiokafka.errors"
 
-    def __enter__(self) -> Aiokafka:
+    def __enter__(self) -> AiokafkaPipeline:
         self.runner = asyncio.Runner()
         self.runner.run(self._start())
         return self
@@ -342,10 +342,10 @@ class Aiokafka(Base):
         return self.runner.run(commit())
 
 
-class Semel(Aiokafka):
+class SemelPipeline(AiokafkaPipeline):
     name = "semel"
     module = "semel.aiokafka"
     error_base = "semel.errors"
 
 
-TRANSACTIONAL: list[Any] = [Confluent, KafkaPython, Aiokafka, Semel]
+TRANSACTIONAL: list[Any] = [ConfluentPipeline, KafkaPythonPipeline, AiokafkaPipeline, SemelPipeline]

@@ -1,8 +1,8 @@
 """An event loop whose time is virtual and whose network is memory: no waiting, no ports, the same run every time.
 
 Time stands still while anything can run and jumps to the next timer when nothing can, so that a long poll costs
-nothing. When there is no timer either, nothing could ever happen again: `Stuck`. Each turn of the loop is measured in
-CPU time of its thread, so that a busy machine does not count.
+nothing. When there is no timer either, no further event is possible: `NothingScheduledError`. Each turn of the loop is
+measured in CPU time of its thread, so that a busy machine does not count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECEIVED_BYTES_MAX = 1 << 18
 HIGH_WATER_BYTES = 64 << 10
 
 
-class Stuck(Exception):  # noqa: N818 (named for what it tells)
+class NothingScheduledError(Exception):
     """All tasks wait, and no timer or message is under way."""
 
 
@@ -58,7 +58,7 @@ class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unuse
         self.most_calls = max(self.most_calls, self.calls)
         self.calls = 0
         if timeout is None:
-            raise Stuck("nothing can run, and no timer is set")
+            raise NothingScheduledError("nothing can run, and no timer is set")
         if timeout > 0:
             self.now_s += timeout + TICK_S  # so that no clock that is read as a float still says "not yet"
         self.begin()
@@ -217,7 +217,7 @@ class _Listening:
         return "127.0.0.1", self._port
 
 
-class Listener:
+class VirtualServer:
     """As much of asyncio.Server as is used."""
 
     def __init__(self, loop: VirtualLoop, port: int) -> None:
@@ -314,12 +314,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def create_server(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int = 0, **_: object
-    ) -> Listener:
+    ) -> VirtualServer:
         if not port:
             port = self._next_port
             self._next_port += 1
         self.listeners[port] = protocol_factory
-        return Listener(self, port)
+        return VirtualServer(self, port)
 
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_: object

@@ -33,7 +33,7 @@ the settings. The page is written by `make map` from `client/semel/_config`.
 """
 
 
-class Setting(msgspec.Struct, frozen=True):
+class DeclaredSetting(msgspec.Struct, frozen=True):
     """One declared setting, as source text. `default`: "" for a setting that has to be given."""
 
     name: str
@@ -61,7 +61,7 @@ SECTIONS = (
 )
 
 
-def declared(section: Section) -> list[Setting]:
+def declared(section: Section) -> list[DeclaredSetting]:
     """The settings that the class itself declares, in their order."""
     tree = ast.parse(section.path.read_text())
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == section.config)
@@ -73,11 +73,11 @@ def declared(section: Section) -> list[Setting]:
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
             words = " ".join(after.value.value.split())
         default = "" if node.value is None else ast.unparse(node.value)
-        found.append(Setting(node.target.id, ast.unparse(node.annotation), default, words))
+        found.append(DeclaredSetting(node.target.id, ast.unparse(node.annotation), default, words))
     return found
 
 
-def described() -> dict[str, list[Setting]]:
+def described() -> dict[str, list[DeclaredSetting]]:
     """Name of a struct -> the settings that it declares. A setting of the BatchReader without words has the
     consumer's."""
     found = {section.config: declared(section) for section in SECTIONS}
@@ -93,7 +93,7 @@ def page() -> str:
     """The page as Markdown."""
     known = described()
     lines = [HEAD]
-    titles: dict[str, list[Setting]] = {}
+    titles: dict[str, list[DeclaredSetting]] = {}
     for section in SECTIONS:
         titles.setdefault(section.title, []).extend(known[section.config])
     for title, settings in titles.items():
@@ -116,7 +116,7 @@ def _shown(default: str) -> str:
     return f"`{int(default):,}`" if default.isdigit() and int(default) >= 10_000 else f"`{_cell(default)}`"
 
 
-def _allowed(setting: Setting) -> str:
+def _allowed(setting: DeclaredSetting) -> str:
     return f"Must be {RULES[setting.name].kind}."
 
 
@@ -142,7 +142,7 @@ def reference() -> str:
     )
 
 
-def _help(setting: Setting) -> str:
+def _help(setting: DeclaredSetting) -> str:
     default = f" (default: {setting.default})" if setting.default else ""
     words = f"{setting.words} {_allowed(setting)}"
     body = textwrap.fill(words, WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)

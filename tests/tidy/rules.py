@@ -71,7 +71,7 @@ ORDER_KEEPERS = {"list", "tuple", "iter", "enumerate", "map", "filter", "zip", "
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """One file of a package."""
 
     path: str
@@ -90,7 +90,7 @@ class Source:
         return self.docstring.startswith("EDGE:")
 
 
-Rule = Callable[[Source], Iterator[str]]
+Rule = Callable[[SourceFile], Iterator[str]]
 THIRD_PERSON = re.compile(
     r"(Aborts|Adds|Appends|Applies|Asks|Asserts|Begins|Calls|Cancels|Checks|Closes|Commits|Computes|Connects|Continues"
     r"|Converts|Copies|Creates|Decides|Decodes|Deletes|Describes|Drops|Encodes|Ends|Fails|Fetches|Finds|Forgets|Formats"
@@ -117,11 +117,11 @@ def dotted(node: ast.AST) -> str:
     return ""
 
 
-def at(source: Source, node: ast.AST, what: str) -> str:
+def at(source: SourceFile, node: ast.AST, what: str) -> str:
     return f"{source.path}:{getattr(node, 'lineno', 1)}: {what}"
 
 
-def long_files(sources: Iterable[Source]) -> Iterator[str]:
+def long_files(sources: Iterable[SourceFile]) -> Iterator[str]:
     """A hint, not a rule."""
     for source in sources:
         lines = source.text.count("\n")
@@ -130,7 +130,7 @@ def long_files(sources: Iterable[Source]) -> Iterator[str]:
 
 
 @rule
-def functions_are_short(source: Source) -> Iterator[str]:
+def functions_are_short(source: SourceFile) -> Iterator[str]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -139,7 +139,7 @@ def functions_are_short(source: Source) -> Iterator[str]:
 
 
 @rule
-def files_say_what_they_are(source: Source) -> Iterator[str]:
+def files_say_what_they_are(source: SourceFile) -> Iterator[str]:
     if not source.docstring.removeprefix("EDGE:").strip():
         yield f"{source.path}: no module docstring"
 
@@ -160,7 +160,7 @@ def is_outside_module(name: str) -> bool:
 
 
 @rule
-def only_edge_imports_the_outside(source: Source) -> Iterator[str]:
+def only_edge_imports_the_outside(source: SourceFile) -> Iterator[str]:
     if source.is_edge:
         return
     for node in ast.walk(source.tree):
@@ -171,7 +171,7 @@ def only_edge_imports_the_outside(source: Source) -> Iterator[str]:
 
 
 @rule
-def only_edge_calls_the_outside(source: Source) -> Iterator[str]:
+def only_edge_calls_the_outside(source: SourceFile) -> Iterator[str]:
     if source.is_edge:
         return
     for node in ast.walk(source.tree):
@@ -256,7 +256,7 @@ def unordered_uses(scope: ast.AST, names: frozenset[str]) -> Iterator[ast.AST]:
 
 
 @rule
-def sets_are_never_iterated(source: Source) -> Iterator[str]:
+def sets_are_never_iterated(source: SourceFile) -> Iterator[str]:
     functions = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     everywhere = set_names(own_nodes(source.tree))
     attributes = frozenset(name for scope in functions for name in set_names(own_nodes(scope)) if "." in name)
@@ -268,7 +268,7 @@ def sets_are_never_iterated(source: Source) -> Iterator[str]:
 
 
 @rule
-def nothing_depends_on_the_garbage_collector(source: Source) -> Iterator[str]:
+def nothing_depends_on_the_garbage_collector(source: SourceFile) -> Iterator[str]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.FunctionDef) and node.name == "__del__" and not source.is_edge:
             yield at(source, node, "__del__ runs whenever it likes; close from an ordered list")
@@ -277,7 +277,7 @@ def nothing_depends_on_the_garbage_collector(source: Source) -> Iterator[str]:
 
 
 @rule
-def nothing_is_ordered_by_id_or_hash(source: Source) -> Iterator[str]:
+def nothing_is_ordered_by_id_or_hash(source: SourceFile) -> Iterator[str]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.keyword) and node.arg == "key" and dotted(node.value) in ("id", "hash"):
             yield at(
@@ -286,7 +286,7 @@ def nothing_is_ordered_by_id_or_hash(source: Source) -> Iterator[str]:
 
 
 @rule
-def only_the_command_line_prints(source: Source) -> Iterator[str]:
+def only_the_command_line_prints(source: SourceFile) -> Iterator[str]:
     if any(folder in source.path for folder in CHATTY_FOLDERS):
         return
     for node in ast.walk(source.tree):
@@ -315,7 +315,7 @@ def suppresses_everything(call: ast.Call) -> bool:
 
 
 @rule
-def exceptions_are_not_swallowed(source: Source) -> Iterator[str]:
+def exceptions_are_not_swallowed(source: SourceFile) -> Iterator[str]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.ExceptHandler) and node.type is None:
             yield at(source, node, "bare except: name what is expected")
@@ -326,7 +326,7 @@ def exceptions_are_not_swallowed(source: Source) -> Iterator[str]:
 
 
 @rule
-def nothing_is_left_for_later(source: Source) -> Iterator[str]:
+def nothing_is_left_for_later(source: SourceFile) -> Iterator[str]:
     for number, line in enumerate(source.text.splitlines(), 1):
         if found := FORBIDDEN_WORDS.search(line):
             yield f"{source.path}:{number}: {found.group()}: do it, or write it into an issue"
@@ -339,7 +339,7 @@ def nothing_is_left_for_later(source: Source) -> Iterator[str]:
                 )
 
 
-def docstrings(source: Source) -> Iterator[tuple[ast.AST, str]]:
+def docstrings(source: SourceFile) -> Iterator[tuple[ast.AST, str]]:
     """Those of the module, of its classes and functions, and of the names below which a string stands."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -347,7 +347,7 @@ def docstrings(source: Source) -> Iterator[tuple[ast.AST, str]]:
 
 
 @rule
-def docstrings_are_plain(source: Source) -> Iterator[str]:
+def docstrings_are_plain(source: SourceFile) -> Iterator[str]:
     """What a machine can check of the language; docs/glossary.md has the words to use."""
     for node, text in docstrings(source):
         for pattern, what in (
@@ -360,7 +360,7 @@ def docstrings_are_plain(source: Source) -> Iterator[str]:
 
 
 @rule
-def docstrings_of_functions_are_imperative(source: Source) -> Iterator[str]:
+def docstrings_of_functions_are_imperative(source: SourceFile) -> Iterator[str]:
     """They begin with a verb in the imperative, or with a noun phrase for the result."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -370,7 +370,7 @@ def docstrings_of_functions_are_imperative(source: Source) -> Iterator[str]:
 
 
 @rule
-def log_events_are_snake_case(source: Source) -> Iterator[str]:
+def log_events_are_snake_case(source: SourceFile) -> Iterator[str]:
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
             continue

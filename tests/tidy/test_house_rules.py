@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from tidy.rules import RULES, Rule, Source, docstrings_are_plain, docstrings_of_functions_are_imperative
+from tidy.rules import RULES, Rule, SourceFile, docstrings_are_plain, docstrings_of_functions_are_imperative
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("protocol", "storage", "broker", "client", "console", "pipeline")
 SOURCES = [
-    Source(path.relative_to(ROOT).as_posix(), path.read_text())
+    SourceFile(path.relative_to(ROOT).as_posix(), path.read_text())
     for package in PACKAGES
     for path in sorted((ROOT / package).rglob("*.py"))
 ]
@@ -20,7 +20,7 @@ OTHERS = ("demo", "examples", "tests", "tools")
 
 def test_the_language_of_all_other_folders() -> None:
     sources = [
-        Source(path.relative_to(ROOT).as_posix(), path.read_text())
+        SourceFile(path.relative_to(ROOT).as_posix(), path.read_text())
         for folder in OTHERS
         for path in sorted((ROOT / folder).rglob("*.py"))
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from semel_broker.metrics.families import FAMILIES, Kind
+from semel_broker.metrics.families import FAMILIES, MetricType
 from tidy.metrics import PAGE, page
 
 from tools.dashboard import FILE, text
@@ -29,7 +29,7 @@ def test_the_dashboard_is_what_its_table_says() -> None:
 @pytest.mark.parametrize("file", [RULES, FILE], ids=lambda file: file.name)
 def test_only_metrics_that_exist_are_queried(file: Path) -> None:
     known = {family.name for family in FAMILIES}
-    known |= {f"{each.name}_bucket" for each in FAMILIES if each.kind is Kind.HISTOGRAM}
+    known |= {f"{each.name}_bucket" for each in FAMILIES if each.kind is MetricType.HISTOGRAM}
     asked = sorted(set(re.findall(r"\bsemel_[a-z_]+", file.read_text())))
     assert len(asked) > 10
     assert [name for name in asked if name not in known] == []

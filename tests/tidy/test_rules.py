@@ -2,7 +2,7 @@
 
 import pytest
 from tidy import rules
-from tidy.rules import FILE_LINES_HINT, FUNCTION_LINES_MAX, RULES, Rule, Source, long_files
+from tidy.rules import FILE_LINES_HINT, FUNCTION_LINES_MAX, RULES, Rule, SourceFile, long_files
 
 LONG_FUNCTION = "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX
 SHORT_FUNCTION = "def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX - 1)
@@ -100,13 +100,13 @@ GOOD: list[tuple[Rule, str]] = [
 
 @pytest.mark.parametrize(("rule", "text"), BAD)
 def test_rule_finds_the_bad_sample(rule: Rule, text: str) -> None:
-    (place,) = list(rule(Source("broker/bad.py", text)))[:1]
+    (place,) = list(rule(SourceFile("broker/bad.py", text)))[:1]
     assert place.startswith("broker/bad.py")
 
 
 @pytest.mark.parametrize(("rule", "text"), GOOD)
 def test_rule_leaves_the_good_sample_alone(rule: Rule, text: str) -> None:
-    assert list(rule(Source("broker/good.py", text))) == []
+    assert list(rule(SourceFile("broker/good.py", text))) == []
 
 
 def test_every_rule_has_a_bad_sample() -> None:
@@ -115,9 +115,12 @@ def test_every_rule_has_a_bad_sample() -> None:
 
 
 def test_the_command_line_may_print() -> None:
-    assert list(rules.only_the_command_line_prints(Source("client/semel/cli/main.py", "print('hello')\n"))) == []
+    assert list(rules.only_the_command_line_prints(SourceFile("client/semel/cli/main.py", "print('hello')\n"))) == []
 
 
 def test_a_long_file_is_a_hint() -> None:
-    sources = [Source("long.py", "x = 1\n" * (FILE_LINES_HINT + 1)), Source("short.py", "x = 1\n" * FILE_LINES_HINT)]
+    sources = [
+        SourceFile("long.py", "x = 1\n" * (FILE_LINES_HINT + 1)),
+        SourceFile("short.py", "x = 1\n" * FILE_LINES_HINT),
+    ]
     assert list(long_files(sources)) == [f"long.py: {FILE_LINES_HINT + 1} lines; does it hold one noun?"]

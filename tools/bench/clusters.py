@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from support.three import Three, three
+from support.three import EtcdAndThreeBrokers, three
 
 from tools.bench.figure import Figure, at_most, per_second, ratio
 from tools.bench.measure import broker, cpu_s, rss_mib, work
@@ -81,7 +81,7 @@ def failover(directory: Path, records: int, runs: int) -> list[Figure]:
     return figures
 
 
-def probe(cluster: Three, disturb: Callable[[], object], after_s: float) -> dict[str, float]:
+def probe(cluster: EtcdAndThreeBrokers, disturb: Callable[[], object], after_s: float) -> dict[str, float]:
     """Send one record every `PROBE_S` and call `disturb` meanwhile; return the effect on the producer."""
     timer = threading.Timer(3, disturb)
     timer.start()

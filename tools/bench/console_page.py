@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from console.browser import LIMIT_MS, Eye, chromium, why_not
+from console.browser_page import LIMIT_MS, BrowserPage, chromium, why_not
 from console.processes import Console, running_console
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.node import Node
@@ -79,7 +79,7 @@ async def _in_browser(address: str, runs: int) -> list[Figure]:
     entered, size, drawn, alone, pans = [], 0.0, [], [], []
     async with chromium() as browser, running_console(address) as served:
         for _ in range(runs):
-            eye = Eye(await browser.new_page(viewport=VIEWPORT), served)
+            eye = BrowserPage(await browser.new_page(viewport=VIEWPORT), served)
             began = time.perf_counter()
             await eye.enter()
             entered.append(time.perf_counter() - began)
@@ -100,7 +100,7 @@ async def _in_browser(address: str, runs: int) -> list[Figure]:
     ]  # fmt: skip
 
 
-async def _drawn_s(eye: Eye) -> float:
+async def _drawn_s(eye: BrowserPage) -> float:
     """Seconds from the change of the address to the first picture of all transactions."""
     began = time.perf_counter()
     await eye.page.evaluate("location.hash = '#/timeline?topic=busy&partition=0&last=1000000'")

@@ -71,7 +71,7 @@ class Phase:
 
 
 @dataclass
-class Ownership:
+class ObservedOwnership:
     """The owners of all partitions, as the callbacks of members say."""
 
     partitions: int
@@ -125,10 +125,10 @@ class Ownership:
         return ended
 
 
-class Member(threading.Thread):
+class ConfluentThread(threading.Thread):
     """A consumer of librdkafka in a thread."""
 
-    def __init__(self, name: str, config: Config, ownership: Ownership) -> None:
+    def __init__(self, name: str, config: Config, ownership: ObservedOwnership) -> None:
         super().__init__(name=name, daemon=True)
         self._config, self._ownership = config, ownership
         self._is_stopped = threading.Event()
@@ -153,10 +153,10 @@ class Member(threading.Thread):
         self._ownership.give_up(self.name, [each.partition for each in partitions], time.monotonic(), stays=stays)
 
 
-class SemelMember(threading.Thread):
+class SemelThread(threading.Thread):
     """A consumer of semel's client in a thread with a loop of its own."""
 
-    def __init__(self, name: str, config: dict[str, Any], ownership: Ownership) -> None:
+    def __init__(self, name: str, config: dict[str, Any], ownership: ObservedOwnership) -> None:
         super().__init__(name=name, daemon=True)
         self._config, self._ownership = config, ownership
         self._is_stopped = threading.Event()
@@ -171,15 +171,15 @@ class SemelMember(threading.Thread):
 
     async def _consume(self) -> None:
         async with semel.Consumer(**self._config) as consumer:
-            consumer.subscribe([TOPIC], listener=Noting(self.name, self._ownership, self._is_stopped))
+            consumer.subscribe([TOPIC], listener=OwnershipListener(self.name, self._ownership, self._is_stopped))
             while not self._is_stopped.is_set():
                 await consumer.getmany(timeout_ms=int(POLL_S * 1000))
 
 
-class Noting(semel.ConsumerRebalanceListener):
+class OwnershipListener(semel.ConsumerRebalanceListener):
     """Notes what the member has, and what it gives up."""
 
-    def __init__(self, name: str, ownership: Ownership, is_stopped: threading.Event) -> None:
+    def __init__(self, name: str, ownership: ObservedOwnership, is_stopped: threading.Event) -> None:
         self._name, self._ownership, self._is_stopped = name, ownership, is_stopped
 
     def on_partitions_assigned(self, assigned: list[semel.TopicPartition]) -> None:
@@ -217,8 +217,8 @@ class Rebalances:
             **SEMEL_PROTOCOLS[protocol],
         }
         self._count, self._broker, self._metrics_port = members, psutil.Process(pid), metrics_port
-        self._ownership = Ownership(PARTITIONS)
-        self._members: list[Member | SemelMember] = []
+        self._ownership = ObservedOwnership(PARTITIONS)
+        self._members: list[ConfluentThread | SemelThread] = []
         self._started = 0
 
     def run(self) -> dict[str, Phase]:
@@ -264,9 +264,9 @@ class Rebalances:
         self._started += 1
         name = f"m{self._started}"
         if self._client == "semel":
-            self._members.append(SemelMember(name, self._semel_config, self._ownership))
+            self._members.append(SemelThread(name, self._semel_config, self._ownership))
         else:
-            self._members.append(Member(name, self._config, self._ownership))
+            self._members.append(ConfluentThread(name, self._config, self._ownership))
         self._members[-1].start()
 
     def _settle(self) -> None:

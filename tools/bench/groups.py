@@ -34,7 +34,7 @@ IDLE_SETTINGS = {"group.initial.rebalance.delay.ms": "300"}
 STOP_TIMEOUT_S = 60
 
 
-class Running(NamedTuple):
+class RunningBroker(NamedTuple):
     """A broker. `metrics_port`: where its counters of requests are, None for Apache Kafka."""
 
     address: str
@@ -124,12 +124,12 @@ def name_of(release: str | None) -> str:
 
 
 @contextlib.contextmanager
-def running(release: str | None, directory: Path, settings: dict[str, str]) -> Iterator[Running]:
+def running(release: str | None, directory: Path, settings: dict[str, str]) -> Iterator[RunningBroker]:
     """Run a fresh broker: semel, or Apache Kafka of this release. Raises RuntimeError if it does not start."""
     if release is None:
         with broker(directory, **settings, **{"metrics.listener": "127.0.0.1:0"}) as process:
             ready = next(line for line in process.log if '"ready"' in line)
-            yield Running(process.address, process.pid, int(json.loads(ready)["metrics_port"]))
+            yield RunningBroker(process.address, process.pid, int(json.loads(ready)["metrics_port"]))
         return
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "tools.strangers.serve", release, *words]
@@ -140,7 +140,7 @@ def running(release: str | None, directory: Path, settings: dict[str, str]) -> I
             if not address:
                 raise RuntimeError(f"Apache Kafka {release} did not start; `{' '.join(command)}` says why")
             (java,) = psutil.Process(process.pid).children()
-            yield Running(address, java.pid)
+            yield RunningBroker(address, java.pid)
         finally:
             process.terminate()
             process.wait(STOP_TIMEOUT_S)

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Awaitable, Callable
 
 import psutil
-from broker.consumers import Consumer
-from broker.members import GroupMember
+from broker.consumers import HeartbeatingMember
+from broker.members import WireMember
 from broker.wire import Wire
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest
@@ -89,7 +89,7 @@ class IdleGroups:
         """Join a group as its only member; return what sends a heartbeat."""
         wire = await Wire.connect(self._port)
         if self._protocol == "classic":
-            member = GroupMember(wire, group)
+            member = WireMember(wire, group)
 
             async def join() -> int:
                 return int((await member.join()).error_code)
@@ -98,7 +98,7 @@ class IdleGroups:
             answer = await member.sync({member.member_id: b"all"}, SYNC_VERSION)
             assert answer.assignment == b"all", f"{group}: {ErrorCode(answer.error_code).name}"
             return member.heartbeat
-        consumer = Consumer(wire, f"member-of-{group}", group)
+        consumer = HeartbeatingMember(wire, f"member-of-{group}", group)
         await self._until_served(consumer.beat)
         while not consumer.partitions:
             assert await consumer.beat() == 0, group

@@ -22,7 +22,7 @@ from semel_protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequestTopic,
 )
 from semel_storage.disk.os_disk import OsDisk
-from support.three import NAME, NODES, Three, three
+from support.three import NAME, NODES, EtcdAndThreeBrokers, three
 
 from tools.bench.figure import Figure, at_most
 
@@ -48,7 +48,7 @@ def markers(directory: Path, records: int, runs: int) -> list[Figure]:
     return figures
 
 
-async def _ask(cluster: Three) -> list[float]:
+async def _ask(cluster: EtcdAndThreeBrokers) -> list[float]:
     loop = asyncio.get_running_loop()
     leaders = []
     for record in await _registered(cluster):
@@ -91,7 +91,7 @@ def _marker(producer_id: int, partition: int) -> WriteTxnMarkersRequest:
     )
 
 
-async def _registered(cluster: Three) -> list[BrokerRecord]:
+async def _registered(cluster: EtcdAndThreeBrokers) -> list[BrokerRecord]:
     world = World(now_ms=lambda: int(time.time() * 1000), monotonic=time.monotonic, rng=random.Random(1), disk=OsDisk())
     store = EtcdStore([cluster.etcd.url], namespace=NAME, world=world)
     try:

@@ -20,7 +20,7 @@ from semel_broker.txn.model import state
 from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_broker.txn.model.metadata import TransactionMetadata
 from semel_broker.txn.model.records import row_of
-from semel_broker.txn.model.requests import End, Init, Step
+from semel_broker.txn.model.requests import End, Init, TransactionStep
 from semel_broker.world import World
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode
@@ -88,7 +88,7 @@ def records_of(number: int) -> Iterator[TransactionMetadata]:
         yield txn
 
 
-def _record_after(step: Step) -> TransactionMetadata:
+def _record_after(step: TransactionStep) -> TransactionMetadata:
     assert step.then is not None
     return step.then
 

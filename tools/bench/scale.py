@@ -17,8 +17,8 @@ from semel_broker.cluster import elections, records
 from semel_broker.cluster.elections import BrokerStates
 from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.image import Image
-from semel_broker.cluster.records import Admission, BrokerRecord, PartitionState, TopicRecord
-from semel_broker.cluster.store import CHANGES_MAX, Entry, Listing, Put
+from semel_broker.cluster.records import BrokerAdmission, BrokerRecord, PartitionState, TopicRecord
+from semel_broker.cluster.store import CHANGES_MAX, Listing, Put, StoreEntry
 from semel_broker.cluster.topic_plan import text_of_id
 from semel_broker.world import World
 from semel_storage.disk.os_disk import OsDisk
@@ -48,9 +48,9 @@ def scale(directory: Path, records_count: int, runs: int) -> list[Figure]:
     read_ms = cpu_ms(lambda: fresh.replace(listing))
     state = PartitionState(2, 1, [2, 3])
     place = next(iter(image.partitions())).place
-    change = Entry(records.partition_key(*place), msgspec.json.encode(state), 2)
+    change = StoreEntry(records.partition_key(*place), msgspec.json.encode(state), 2)
     change_us = 1000 * cpu_ms(lambda: [image.apply([change], 2) for _ in range(10_000)]) / 10_000
-    image.apply([Entry(f"{records.ADMISSIONS}1", msgspec.json.encode(Admission(-1)), 3)], 3)
+    image.apply([StoreEntry(f"{records.ADMISSIONS}1", msgspec.json.encode(BrokerAdmission(-1)), 3)], 3)
     standing = BrokerStates.of(image)
     steps: list[object] = []
     death_ms = cpu_ms(lambda: steps.extend(elections.unsettled(image.partitions(), standing)))
@@ -67,7 +67,7 @@ def scale(directory: Path, records_count: int, runs: int) -> list[Figure]:
     ]
 
 
-def large() -> list[Entry]:
+def large() -> list[StoreEntry]:
     """Return the store entries of a cluster of that size; every partition has had a change of leader."""
     rng = random.Random(1)
     found = []
@@ -75,16 +75,16 @@ def large() -> list[Entry]:
         record = BrokerRecord(
             node_id=node_id, incarnation="x" * 22, directory_id="y" * 22, host=f"broker-{node_id}", port=9092
         )
-        found.append(Entry(records.broker_key(node_id), msgspec.json.encode(record), 1))
-        found.append(Entry(f"{records.ADMISSIONS}{node_id}", msgspec.json.encode(Admission(1)), 1))
+        found.append(StoreEntry(records.broker_key(node_id), msgspec.json.encode(record), 1))
+        found.append(StoreEntry(f"{records.ADMISSIONS}{node_id}", msgspec.json.encode(BrokerAdmission(1)), 1))
     for number in range(TOPICS):
         topic_id = text_of_id(rng.randbytes(16))
         replicas = [rng.sample(range(1, BROKERS + 1), REPLICAS) for _ in range(PARTITIONS)]
         topic = TopicRecord(f"topic-{number:04}", topic_id, replicas, {})
-        found.append(Entry(records.topic_key(topic.name), msgspec.json.encode(topic), 1))
+        found.append(StoreEntry(records.topic_key(topic.name), msgspec.json.encode(topic), 1))
         for index, ids in enumerate(replicas):
             state = PartitionState(ids[1], 1, ids)
-            found.append(Entry(records.partition_key(topic_id, index), msgspec.json.encode(state), 1))
+            found.append(StoreEntry(records.partition_key(topic_id, index), msgspec.json.encode(state), 1))
     return found
 
 
@@ -114,5 +114,5 @@ def cpu_ms(work: Callable[[], object]) -> float:
     return 1000 * (time.process_time() - before)
 
 
-def _mib(entries: list[Entry]) -> float:
+def _mib(entries: list[StoreEntry]) -> float:
     return sum(len(entry.key) + len(entry.value) for entry in entries) / (1 << 20)

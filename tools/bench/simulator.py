@@ -7,7 +7,7 @@ from pathlib import Path
 from time import process_time
 
 from sim.plan import RunPlan, draw
-from sim.run import Verdict, run
+from sim.run import RunVerdict, run
 
 from tools.bench.figure import Figure, per_second
 
@@ -43,7 +43,7 @@ def simulator(directory: Path, records: int, runs: int) -> list[Figure]:
     ]
 
 
-def _timed(plans: list[RunPlan]) -> tuple[list[Verdict], float]:
+def _timed(plans: list[RunPlan]) -> tuple[list[RunVerdict], float]:
     began = process_time()
     verdicts = [run(plan) for plan in plans]
     return verdicts, process_time() - began

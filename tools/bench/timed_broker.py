@@ -32,7 +32,7 @@ LINES = 3
 TIMEOUT_S = 120
 
 
-class Turns(msgspec.Struct):
+class TurnTimes(msgspec.Struct):
     """What was measured. Times are in milliseconds; `turn_ms`: of the longest turn, `where`: its lines."""
 
     turn_ms: float = 0.0
@@ -46,7 +46,7 @@ class TimedLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, *, has_lines: bool) -> None:
         super().__init__()
-        self.measured = Turns()
+        self.measured = TurnTimes()
         self._seen: Counter[str] = Counter()
         self._collection_began_s = 0.0
         gc.callbacks.append(self._note_collection)
@@ -83,7 +83,7 @@ class TimedLoop(asyncio.SelectorEventLoop):
         await asyncio.start_unix_server(self._report, os.environ[SOCKET])
 
     def _report(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        measured, self.measured = self.measured, Turns()
+        measured, self.measured = self.measured, TurnTimes()
         writer.write(msgspec.json.encode(measured))
         writer.close()
 
@@ -115,12 +115,12 @@ class TimedBroker(BrokerProcess):
     def _path(self) -> Path:
         return self.data_dir.parent / "turns"
 
-    def turns(self) -> Turns:
+    def turns(self) -> TurnTimes:
         """What was measured since the last call."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(TIMEOUT_S)
             connection.connect(str(self._path))
-            return msgspec.json.decode(b"".join(iter(lambda: connection.recv(65536), b"")), type=Turns)
+            return msgspec.json.decode(b"".join(iter(lambda: connection.recv(65536), b"")), type=TurnTimes)
 
 
 def _loop() -> asyncio.AbstractEventLoop:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tools.cluster import choice, compose, namespaces, screen, secrets, supervisor
 from tools.cluster.compose import ComposeError, Project
-from tools.cluster.control import Answer, Request, ask
+from tools.cluster.control import ControlAnswer, ControlRequest, ask
 from tools.cluster.interpolation import InterpolationError, dotenv
 from tools.cluster.service import cancelled
 from tools.cluster.state import DEFAULT, StateFolder
@@ -21,7 +21,7 @@ from tools.cluster.state import DEFAULT, StateFolder
 ROOT = Path(__file__).parents[2]
 
 
-class Options:
+class CommandOptions:
     """The options of every command: the compose file and the state folder."""
 
     def __init__(self, file: Path, state: Path, env_file: Path | None = None) -> None:
@@ -34,11 +34,11 @@ class Options:
         except (ComposeError, InterpolationError, OSError) as error:
             raise click.ClickException(str(error)) from None
 
-    def request(self, do: str, *words: str, flag: bool = False) -> Answer:
+    def request(self, do: str, *words: str, flag: bool = False) -> ControlAnswer:
         """Send a request to the process that runs the project. Raises ClickException with its error."""
-        return self.settled(asyncio.run(self.ask(Request(do=do, words=list(words), flag=flag))))
+        return self.settled(asyncio.run(self.ask(ControlRequest(do=do, words=list(words), flag=flag))))
 
-    async def ask(self, request: Request) -> Answer:
+    async def ask(self, request: ControlRequest) -> ControlAnswer:
         if not self.state.is_taken():
             raise click.ClickException(
                 f"nothing runs with the state folder {self.state.path}: start it with `python -m tools.cluster up`, or "
@@ -47,7 +47,7 @@ class Options:
         return await ask(self.state.control, request)
 
     @staticmethod
-    def settled(answer: Answer) -> Answer:
+    def settled(answer: ControlAnswer) -> ControlAnswer:
         if answer.error:
             raise click.ClickException(answer.error)
         return answer
@@ -75,7 +75,7 @@ class Options:
 @click.pass_context
 def main(context: click.Context, file: Path, state: Path, env_file: Path | None) -> None:
     """Run the services of docker-compose.yml as processes, each in a network namespace or at a loopback address."""
-    context.obj = Options(file, state, env_file)
+    context.obj = CommandOptions(file, state, env_file)
 
 
 @main.command()
@@ -94,7 +94,12 @@ def main(context: click.Context, file: Path, state: Path, env_file: Path | None)
 @click.option("--report", type=int, hidden=True)
 @click.pass_obj
 def up(
-    options: Options, services: tuple[str, ...], detach: bool, profiles: tuple[str, ...], on: str, report: int | None
+    options: CommandOptions,
+    services: tuple[str, ...],
+    detach: bool,
+    profiles: tuple[str, ...],
+    on: str,
+    report: int | None,
 ) -> None:
     """Start SERVICES and their dependencies; without SERVICES, all services without a profile.
 
@@ -122,7 +127,7 @@ def up(
     sys.exit(supervisor.run(request, Console()))
 
 
-def _detach(options: Options, arguments: list[str]) -> int:
+def _detach(options: CommandOptions, arguments: list[str]) -> int:
     """Start the services in a background process, and print its reports until they are ready or have failed."""
     options.state.prepare()
     ours, theirs = os.pipe()
@@ -152,7 +157,7 @@ def _detach(options: Options, arguments: list[str]) -> int:
 
 @main.command()
 @click.pass_obj
-def ps(options: Options) -> None:
+def ps(options: CommandOptions) -> None:
     """Show the started services: state, health, address, published ports, process id and number of starts."""
     screen.show(Console(), options.request("ps"))
 
@@ -161,7 +166,7 @@ def ps(options: Options) -> None:
 @click.argument("services", nargs=-1)
 @click.option("-f", "--follow", is_flag=True, help="Print new lines as they are written, until Ctrl-C.")
 @click.pass_obj
-def logs(options: Options, services: tuple[str, ...], follow: bool) -> None:
+def logs(options: CommandOptions, services: tuple[str, ...], follow: bool) -> None:
     """Print the logs of SERVICES, or of all services. `down` keeps the logs."""
     names = services or tuple(options.project().services)
     tail = screen.Tail([options.state.log(name) for name in names], Console(), from_start=True)
@@ -177,7 +182,7 @@ def _of_services(do: str, words: str) -> None:
     @main.command(do, help=words)
     @click.argument("services", nargs=-1, required=True)
     @click.pass_obj
-    def command(options: Options, services: tuple[str, ...]) -> None:
+    def command(options: CommandOptions, services: tuple[str, ...]) -> None:
         options.request(do, *services)
 
 
@@ -194,7 +199,7 @@ _of_services("unpause", "Send SIGCONT to paused SERVICES: they continue.")
 @click.argument("other", required=False)
 @click.option("--one-way", is_flag=True, help="Drop only the packets from ONE to OTHER.")
 @click.pass_obj
-def partition(options: Options, one: str, other: str | None, one_way: bool) -> None:
+def partition(options: CommandOptions, one: str, other: str | None, one_way: bool) -> None:
     """Drop all packets between ONE and OTHER, or between ONE and all others. OTHER may be `host`: this machine."""
     if one_way and other is None:
         raise click.UsageError("--one-way needs OTHER: the service that ONE can no longer reach")
@@ -204,7 +209,7 @@ def partition(options: Options, one: str, other: str | None, one_way: bool) -> N
 @main.command()
 @click.argument("services", nargs=-1)
 @click.pass_obj
-def heal(options: Options, services: tuple[str, ...]) -> None:
+def heal(options: CommandOptions, services: tuple[str, ...]) -> None:
     """End network partitions: all, those of one service, or the one between two services."""
     if len(services) > 2:
         raise click.UsageError("too many services: name two, one, or none for all partitions")
@@ -215,7 +220,7 @@ def heal(options: Options, services: tuple[str, ...]) -> None:
 @click.argument("service")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
-def run(options: Options, service: str, command: tuple[str, ...]) -> None:
+def run(options: CommandOptions, service: str, command: tuple[str, ...]) -> None:
     """Run a one-shot SERVICE until it ends, and print its output. COMMAND replaces the command in the file.
 
     The exit status is the service's.
@@ -223,11 +228,11 @@ def run(options: Options, service: str, command: tuple[str, ...]) -> None:
     sys.exit(asyncio.run(_run(options, [service, *command])))
 
 
-async def _run(options: Options, words: list[str]) -> int:
+async def _run(options: CommandOptions, words: list[str]) -> int:
     tail = screen.Tail([options.state.log(words[0])], Console(), from_start=False)
     following = asyncio.create_task(tail.follow())
     try:
-        answer = options.settled(await options.ask(Request(do="run", words=words)))
+        answer = options.settled(await options.ask(ControlRequest(do="run", words=words)))
     finally:
         await cancelled(following)
         tail.read()
@@ -237,7 +242,7 @@ async def _run(options: Options, words: list[str]) -> int:
 @main.command()
 @click.option("-v", "--volumes", is_flag=True, help="Also remove the data of the named volumes.")
 @click.pass_obj
-def down(options: Options, volumes: bool) -> None:
+def down(options: CommandOptions, volumes: bool) -> None:
     """Stop all services, in reverse order. Logs and volumes stay."""
     if options.state.is_taken():
         options.request("down")
@@ -250,7 +255,7 @@ def down(options: Options, volumes: bool) -> None:
 @main.command("secrets")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.pass_obj
-def make_secrets(options: Options, folder: Path) -> None:
+def make_secrets(options: CommandOptions, folder: Path) -> None:
     """Make certificates, passwords and a file for clients in FOLDER, for deploy/docker-compose.secure.yml.
 
     What is there stays. Files with keys and passwords have mode 0600.
@@ -268,7 +273,7 @@ def make_secrets(options: Options, folder: Path) -> None:
 
 @main.command()
 @click.pass_obj
-def config(options: Options) -> None:
+def config(options: CommandOptions) -> None:
     """Check the compose file, and print the command of each service."""
     project = options.project()
     for name in compose.order(project, list(project.services)):

@@ -8,7 +8,7 @@ from tools.cluster import namespaces, user_namespaces
 from tools.cluster.compose import Project
 from tools.cluster.loopback import Loopback
 from tools.cluster.namespaces import Namespaces
-from tools.cluster.places import Place
+from tools.cluster.places import ServiceNetwork
 
 KINDS = ("auto", "namespaces", "user-namespaces", "loopback")
 
@@ -20,7 +20,7 @@ def best() -> str:
     return "user-namespaces" if user_namespaces.works() else "loopback"
 
 
-def place(project: Project, folder: Path) -> Place:
+def place(project: Project, folder: Path) -> ServiceNetwork:
     """The best network for a cluster that this process runs. `folder`: the state folder.
 
     User namespaces are no choice here: to enter one, the process would have to start again.

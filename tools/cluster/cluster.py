@@ -1,6 +1,6 @@
 """EDGE: a running project: starts its services in order, stops them in reverse order, cuts and heals their network.
 
-async with Cluster(project, Path("state"), places.Loopback(project)) as cluster:
+async with RunningProject(project, Path("state"), places.Loopback(project)) as cluster:
     await cluster.kill("broker-2")
     await cluster.start("broker-2")
     await cluster.healthy("broker-2")
@@ -17,9 +17,9 @@ from typing import Self
 
 from tools.cluster import programs
 from tools.cluster.compose import Condition, Project, order
-from tools.cluster.places import HOST, Place
+from tools.cluster.places import HOST, ServiceNetwork
 from tools.cluster.published_ports import PublishedPorts, open_ports
-from tools.cluster.service import Health, Running, ServiceError
+from tools.cluster.service import ServiceError, ServiceHealth, ServiceRun
 from tools.cluster.specs import spec
 from tools.cluster.state import StateFolder
 
@@ -31,7 +31,7 @@ def silent(_: str) -> None:
     """Ignore the message."""
 
 
-class Cluster:
+class RunningProject:
     """A running project. `services`: by name; only services that were started at least once.
 
     `published`: the published ports, if the caller has opened them already (`open_ports`). `say`: gets each message.
@@ -41,7 +41,7 @@ class Cluster:
         self,
         project: Project,
         state: Path,
-        place: Place,
+        place: ServiceNetwork,
         *,
         published: PublishedPorts | None = None,
         say: Callable[[str], None] = silent,
@@ -49,7 +49,7 @@ class Cluster:
         self.project = project
         self.state = StateFolder(state)
         self.place = place
-        self.services: dict[str, Running] = {}
+        self.services: dict[str, ServiceRun] = {}
         self.cuts: dict[tuple[str, str], None] = {}
         """The cut pairs (sender, receiver), in the order of the cuts."""
         self._published = published
@@ -163,15 +163,15 @@ class Cluster:
         await self.running(name).unpause()
         self._say(f"{name} continues")
 
-    def add(self, name: str, command: list[str] | None = None) -> Running:
+    def add(self, name: str, command: list[str] | None = None) -> ServiceRun:
         """Prepare a service for its first start. `command`: replaces its own command."""
         found = programs.program(name, self.project, command)
         for each in found.notes:
             self._say(each)
-        self.services[name] = Running(name, spec(name, found, self.project, self.place, self.state))
+        self.services[name] = ServiceRun(name, spec(name, found, self.project, self.place, self.state))
         return self.services[name]
 
-    def running(self, name: str) -> Running:
+    def running(self, name: str) -> ServiceRun:
         """The service. Raises ServiceError if it does not exist or was never started."""
         self._known(name)
         if name not in self.services:
@@ -264,16 +264,18 @@ class Cluster:
         service = self.services.get(name)
         if service is None:
             return False
-        return service.health is Health.HEALTHY if service.spec.check and not service.over else service.starts > 0
+        return (
+            service.health is ServiceHealth.HEALTHY if service.spec.check and not service.over else service.starts > 0
+        )
 
     async def ready(self, name: str) -> None:
         """Wait, without a timeout, until a service is healthy, or has ended with status 0; without a health check,
         until it runs. Raises ServiceError if it is unhealthy or has ended with another status.
         """
         service = self.running(name)
-        done = (Health.HEALTHY, Health.UNHEALTHY)
+        done = (ServiceHealth.HEALTHY, ServiceHealth.UNHEALTHY)
         await service.until(lambda: service.over or service.health in done or (service.up and not service.spec.check))
-        if service.health is Health.UNHEALTHY or (service.over and service.exit_status):
+        if service.health is ServiceHealth.UNHEALTHY or (service.over and service.exit_status):
             raise ServiceError(f"{name} is {self.describe(name)}{self._log_tail(name)}")
 
     def describe(self, name: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tools.cluster.cluster import Cluster, status_words
+from tools.cluster.cluster import RunningProject, status_words
 from tools.cluster.compose import ComposeError, Port, ports
 from tools.cluster.places import NotAvailableError
 from tools.cluster.service import ServiceError, cancelled
@@ -18,7 +18,7 @@ from tools.cluster.service import ServiceError, cancelled
 LINE_BYTES_MAX = 1 << 20
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
     """One service as `ps` shows it."""
 
     service: str
@@ -30,7 +30,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     starts: int
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request. `do`: a key of ACTIONS. `words`: the services, or a service with its command. `flag`: one way."""
 
     do: str
@@ -38,12 +38,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     flag: bool = False
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer. `error`: empty on success. `status`: the exit status of a service that was run."""
 
     error: str = ""
     status: int = 0
-    rows: list[Row] = []
+    rows: list[ServiceRow] = []
     cuts: list[tuple[str, str]] = []
     place: str = ""
 
@@ -51,7 +51,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class ControlServer:
     """Answers requests about one cluster. `stop`: called for the request `down`."""
 
-    def __init__(self, cluster: Cluster, stop: Callable[[], None]) -> None:
+    def __init__(self, cluster: RunningProject, stop: Callable[[], None]) -> None:
         self.cluster = cluster
         self.stop = stop
         self._server: asyncio.Server | None = None
@@ -71,7 +71,7 @@ class ControlServer:
         try:
             line = await reader.readline()
             if line:
-                answer = await self._answer_until_disconnect(msgspec.json.decode(line, type=Request), reader)
+                answer = await self._answer_until_disconnect(msgspec.json.decode(line, type=ControlRequest), reader)
                 writer.write(msgspec.json.encode(answer) + b"\n")
                 await writer.drain()
         except ConnectionError:
@@ -79,7 +79,7 @@ class ControlServer:
         finally:
             writer.close()
 
-    async def _answer_until_disconnect(self, request: Request, reader: asyncio.StreamReader) -> Answer:
+    async def _answer_until_disconnect(self, request: ControlRequest, reader: asyncio.StreamReader) -> ControlAnswer:
         """Answer a request, and finish it also if the client disconnects. Only a `run` is stopped then, with its
         service.
         """
@@ -94,18 +94,18 @@ class ControlServer:
         finally:
             gone.cancel()
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: ControlRequest) -> ControlAnswer:
         """Execute a request. A failure is an answer with an error."""
         action = ACTIONS.get(request.do)
         if action is None:
-            return Answer(error=f"there is no request {request.do!r}; the requests are {', '.join(ACTIONS)}")
+            return ControlAnswer(error=f"there is no request {request.do!r}; the requests are {', '.join(ACTIONS)}")
         try:
-            return await action(self, request) or Answer()
+            return await action(self, request) or ControlAnswer()
         except (ServiceError, NotAvailableError, ComposeError, TimeoutError, OSError) as error:
-            return Answer(error=str(error))
+            return ControlAnswer(error=str(error))
 
 
-async def _ps(server: ControlServer, request: Request) -> Answer:
+async def _ps(server: ControlServer, request: ControlRequest) -> ControlAnswer:
     cluster = server.cluster
     rows = []
     for name, service in cluster.project.services.items():
@@ -114,7 +114,7 @@ async def _ps(server: ControlServer, request: Request) -> Answer:
             continue
         ended = f" ({status_words(running.exit_status)})" if running.over else ""
         rows.append(
-            Row(
+            ServiceRow(
                 service=name,
                 state=f"{running.state}{ended}",
                 health=running.health.value,
@@ -124,7 +124,7 @@ async def _ps(server: ControlServer, request: Request) -> Answer:
                 starts=running.starts,
             )
         )
-    return Answer(rows=rows, cuts=list(cluster.cuts), place=cluster.place.kind)
+    return ControlAnswer(rows=rows, cuts=list(cluster.cuts), place=cluster.place.kind)
 
 
 def published(port: Port) -> str:
@@ -133,13 +133,13 @@ def published(port: Port) -> str:
     return f"{port.host}:{port.published}{leads_to}"
 
 
-async def _start(server: ControlServer, request: Request) -> None:
+async def _start(server: ControlServer, request: ControlRequest) -> None:
     for name in request.words:
         await server.cluster.start(name)
         await server.cluster.healthy(name)
 
 
-async def _run(server: ControlServer, request: Request) -> Answer:
+async def _run(server: ControlServer, request: ControlRequest) -> ControlAnswer:
     """Run a one-shot service until it ends, after its dependencies are ready. Further words replace its command."""
     cluster = server.cluster
     name, *command = request.words
@@ -155,43 +155,45 @@ async def _run(server: ControlServer, request: Request) -> Answer:
     cluster.add(name, command or None)
     await cluster.start(name)
     try:
-        return Answer(status=await cluster.ended(name))
+        return ControlAnswer(status=await cluster.ended(name))
     except asyncio.CancelledError:
         await cluster.stop(name)
         raise
 
 
-async def _partition(server: ControlServer, request: Request) -> None:
+async def _partition(server: ControlServer, request: ControlRequest) -> None:
     if len(request.words) == 1:
         await server.cluster.isolate(request.words[0])
     else:
         await server.cluster.partition(*request.words[:2], one_way=request.flag)
 
 
-async def _heal(server: ControlServer, request: Request) -> None:
+async def _heal(server: ControlServer, request: ControlRequest) -> None:
     await server.cluster.heal(*request.words[:2])
 
 
-async def _down(server: ControlServer, request: Request) -> None:
+async def _down(server: ControlServer, request: ControlRequest) -> None:
     server.stop()
 
 
-def _each(method: Callable[[Cluster, str], Awaitable[None]]) -> Callable[[ControlServer, Request], Awaitable[None]]:
-    async def act(server: ControlServer, request: Request) -> None:
+def _each(
+    method: Callable[[RunningProject, str], Awaitable[None]],
+) -> Callable[[ControlServer, ControlRequest], Awaitable[None]]:
+    async def act(server: ControlServer, request: ControlRequest) -> None:
         for name in request.words:
             await method(server.cluster, name)
 
     return act
 
 
-ACTIONS: dict[str, Callable[[ControlServer, Request], Awaitable[Answer | None]]] = {
+ACTIONS: dict[str, Callable[[ControlServer, ControlRequest], Awaitable[ControlAnswer | None]]] = {
     "ps": _ps,
     "start": _start,
-    "stop": _each(Cluster.stop),
-    "restart": _each(Cluster.restart),
-    "kill": _each(Cluster.kill),
-    "pause": _each(Cluster.pause),
-    "unpause": _each(Cluster.unpause),
+    "stop": _each(RunningProject.stop),
+    "restart": _each(RunningProject.restart),
+    "kill": _each(RunningProject.kill),
+    "pause": _each(RunningProject.pause),
+    "unpause": _each(RunningProject.unpause),
     "run": _run,
     "partition": _partition,
     "heal": _heal,
@@ -199,7 +201,7 @@ ACTIONS: dict[str, Callable[[ControlServer, Request], Awaitable[Answer | None]]]
 }
 
 
-async def ask(path: Path, request: Request) -> Answer:
+async def ask(path: Path, request: ControlRequest) -> ControlAnswer:
     """Send one request to the process that runs the project. Raises OSError if none runs, or if it ends meanwhile."""
     with short(path) as reachable:
         reader, writer = await asyncio.open_unix_connection(reachable, limit=LINE_BYTES_MAX)
@@ -212,7 +214,7 @@ async def ask(path: Path, request: Request) -> Answer:
         raise ConnectionResetError(
             "the process that runs the project ended before it answered: start it again: `python -m tools.cluster up`"
         )
-    return msgspec.json.decode(line, type=Answer)
+    return msgspec.json.decode(line, type=ControlAnswer)
 
 
 @contextmanager

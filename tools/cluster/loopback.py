@@ -10,7 +10,7 @@ import socket
 from contextlib import closing
 
 from tools.cluster.compose import Project
-from tools.cluster.places import HOST, NotAvailableError, Place, with_hosts_replaced
+from tools.cluster.places import HOST, NotAvailableError, ServiceNetwork, with_hosts_replaced
 
 CLAIM_PORT = 7770
 NETWORKS = range(1, 255)
@@ -34,7 +34,7 @@ def claim(avoid: frozenset[int] = frozenset()) -> tuple[int, socket.socket]:
     )
 
 
-class Loopback(Place):
+class Loopback(ServiceNetwork):
     kind = "loopback"
 
     def __init__(self, project: Project) -> None:

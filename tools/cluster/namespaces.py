@@ -20,13 +20,13 @@ from pathlib import Path
 
 from tools.cluster.compose import Project
 from tools.cluster.loopback import claim
-from tools.cluster.places import HOST, NotAvailableError, Place, with_hosts_replaced
+from tools.cluster.places import HOST, NotAvailableError, ServiceNetwork, with_hosts_replaced
 
 UNUSED_MAC = "02:00:00:00:00:01"
 ENTER = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
 
 
-class Namespaces(Place):
+class Namespaces(ServiceNetwork):
     kind = "namespaces"
     partitions = True
 

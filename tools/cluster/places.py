@@ -16,7 +16,7 @@ class NotAvailableError(RuntimeError):
     """This machine or this user cannot do it. The message names the reason."""
 
 
-class Place(abc.ABC):
+class ServiceNetwork(abc.ABC):
     """A network for the services of one project. It is opened once and closed once."""
 
     kind: str

@@ -14,12 +14,12 @@ import msgspec
 from tools.cluster.compose import ComposeError, Port, Project, ports
 
 
-class Forwarder(asyncio.Protocol):
+class ForwardedEnd(asyncio.Protocol):
     """One end of a forwarded connection: writes all received bytes to the `other` end. If the other end cannot keep up,
     this one stops reading.
     """
 
-    def __init__(self, other: Forwarder | None = None) -> None:
+    def __init__(self, other: ForwardedEnd | None = None) -> None:
         self.other = other
         self.transport: asyncio.Transport | None = None
         self.ended = False
@@ -56,7 +56,7 @@ class Forwarder(asyncio.Protocol):
                 self.other.transport.abort()
 
 
-class ClientForwarder(Forwarder):
+class ClientForwarder(ForwardedEnd):
     """The end of a client. It opens the connection to the service, and keeps the client's bytes until that is open.
 
     It does not pause reading before the first read, because asyncio of Python 3.11.2 ignores such a pause.
@@ -89,7 +89,7 @@ class ClientForwarder(Forwarder):
 
     async def _connect(self) -> None:
         assert self.transport is not None
-        inner = Forwarder(self)
+        inner = ForwardedEnd(self)
         try:
             await asyncio.get_running_loop().create_connection(lambda: inner, self._address, self._port)
         except OSError:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tools.cluster.control import Answer
+from tools.cluster.control import ControlAnswer
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_red", "bright_cyan", "bright_yellow")
 HEALTH_COLOUR = {"healthy": "green", "unhealthy": "red", "starting": "yellow"}
@@ -21,7 +21,7 @@ FOLLOW_INTERVAL_S = 0.1
 READ_BYTES_MAX = 1 << 20
 
 
-def show(console: Console, answer: Answer) -> None:
+def show(console: Console, answer: ControlAnswer) -> None:
     """Print the table of `ps`, the cuts and the kind of network."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("service", "state", "health", "address", "published", "pid", "starts"):
@@ -74,7 +74,7 @@ class Tail:
             await asyncio.sleep(FOLLOW_INTERVAL_S)
 
 
-class Screen:
+class LogScreen:
     """Prints messages and the lines of logs in a thread. A terminal that is stopped (Ctrl-S) or a pager that pauses
     holds neither the services nor the forwarding of their ports.
     """

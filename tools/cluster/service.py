@@ -29,7 +29,7 @@ NO_PROGRAM = 127
 """The exit status of a shell for a missing program."""
 
 
-class State(StrEnum):
+class ServiceState(StrEnum):
     CREATED = "created"
     RUNNING = "running"
     PAUSED = "paused"
@@ -37,23 +37,23 @@ class State(StrEnum):
     EXITED = "exited"
 
 
-NEXT: Mapping[State, tuple[State, ...]] = {
-    State.CREATED: (State.RUNNING,),
-    State.RUNNING: (State.PAUSED, State.RESTARTING, State.EXITED),
-    State.PAUSED: (State.RUNNING, State.RESTARTING, State.EXITED),
-    State.RESTARTING: (State.RUNNING, State.EXITED),
-    State.EXITED: (State.RUNNING,),
+NEXT: Mapping[ServiceState, tuple[ServiceState, ...]] = {
+    ServiceState.CREATED: (ServiceState.RUNNING,),
+    ServiceState.RUNNING: (ServiceState.PAUSED, ServiceState.RESTARTING, ServiceState.EXITED),
+    ServiceState.PAUSED: (ServiceState.RUNNING, ServiceState.RESTARTING, ServiceState.EXITED),
+    ServiceState.RESTARTING: (ServiceState.RUNNING, ServiceState.EXITED),
+    ServiceState.EXITED: (ServiceState.RUNNING,),
 }
 
 
-class Health(StrEnum):
+class ServiceHealth(StrEnum):
     NONE = ""
     STARTING = "starting"
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class HealthCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A health check: the service is healthy if `command` exits with status 0."""
 
     command: list[str]
@@ -71,7 +71,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     folder: Path
     log: Path
-    check: Check | None = None
+    check: HealthCheck | None = None
     restart: str = "no"
     stop_signal: signal.Signals = signal.SIGTERM
     stop_grace_s: float = 10.0
@@ -81,14 +81,14 @@ class ServiceError(RuntimeError):
     """The request is not possible in the current state of the service."""
 
 
-class Running:
+class ServiceRun:
     """One service. `starts`: how many processes it has had. `exit_status`: of the last one (negative: the signal)."""
 
     def __init__(self, name: str, spec: Spec) -> None:
         self.name = name
         self.spec = spec
-        self.state = State.CREATED
-        self.health = Health.NONE
+        self.state = ServiceState.CREATED
+        self.health = ServiceHealth.NONE
         self.exit_status: int | None = None
         self.starts = 0
         self.last_check = ""
@@ -104,17 +104,17 @@ class Running:
 
     @property
     def up(self) -> bool:
-        return self.state in (State.RUNNING, State.PAUSED)
+        return self.state in (ServiceState.RUNNING, ServiceState.PAUSED)
 
     @property
     def down(self) -> bool:
         """Whether it has no process, and gets none until `start`."""
-        return self.state in (State.CREATED, State.EXITED)
+        return self.state in (ServiceState.CREATED, ServiceState.EXITED)
 
     @property
     def over(self) -> bool:
         """Whether it has ended and is not restarted."""
-        return self.state is State.EXITED
+        return self.state is ServiceState.EXITED
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait until `true()`, which is called after each change of state or health."""
@@ -132,9 +132,9 @@ class Running:
     async def stop(self) -> None:
         """Send the stop signal, and SIGKILL after the grace period. Returns when the service has ended."""
         self._end_requested = True
-        if self.state is State.RESTARTING:
+        if self.state is ServiceState.RESTARTING:
             await self._cancel_restart()
-            self._become(State.EXITED)
+            self._become(ServiceState.EXITED)
         if not self.up:
             return
         self._signal(self.spec.stop_signal)
@@ -158,7 +158,7 @@ class Running:
 
     async def pause(self) -> None:
         """Send SIGSTOP to all its processes. Returns when the kernel has stopped the first one."""
-        if self.state is not State.RUNNING:
+        if self.state is not ServiceState.RUNNING:
             raise ServiceError(f"{self.name} is {self.state}: only a running service can be paused; start it first")
         while self.up and not await self._send_stop():
             # A process in vfork waits for its child's exec and cannot stop. If the child was stopped before its exec,
@@ -166,18 +166,18 @@ class Running:
             self._signal_all(signal.SIGCONT)
             await asyncio.sleep(STOP_WAIT_S)
         if self.up:
-            self._become(State.PAUSED)
+            self._become(ServiceState.PAUSED)
 
     async def unpause(self) -> None:
         """Send SIGCONT to all its processes."""
-        if self.state is not State.PAUSED:
+        if self.state is not ServiceState.PAUSED:
             raise ServiceError(f"{self.name} is {self.state}: it is not paused")
         self._signal_all(signal.SIGCONT)
-        self._become(State.RUNNING)
+        self._become(ServiceState.RUNNING)
 
     # --- inside ---
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: ServiceState) -> None:
         assert state in NEXT[self.state], f"{self.name}: {self.state} -> {state}"
         self.state = state
         self._notify()
@@ -207,8 +207,8 @@ class Running:
         self._process = await spawn(self.spec.command, self.spec, self.spec.log)
         self.starts += 1
         self.exit_status = None
-        self.health = Health.STARTING if self.spec.check is not None else Health.NONE
-        self._become(State.RUNNING)
+        self.health = ServiceHealth.STARTING if self.spec.check is not None else ServiceHealth.NONE
+        self._become(ServiceState.RUNNING)
 
     async def _run_until_ended(self) -> None:
         """Wait for the end of the process, and restart it as long as the policy says so."""
@@ -223,11 +223,11 @@ class Running:
                 if checking is not None:
                     await cancelled(checking)
             self._signal_all(signal.SIGKILL)  # a container ends with its first process
-            self.exit_status, self.health = status, Health.NONE
+            self.exit_status, self.health = status, ServiceHealth.NONE
             if not self._should_restart(status):
-                self._become(State.EXITED)
+                self._become(ServiceState.EXITED)
                 return
-            self._become(State.RESTARTING)
+            self._become(ServiceState.RESTARTING)
             if monotonic() - began >= STEADY_S:
                 delay_s = RESTART_DELAY_S
             await asyncio.sleep(delay_s)
@@ -238,7 +238,7 @@ class Running:
                 with self.spec.log.open("a") as log:
                     log.write(f"the service cannot be started again: {error}\n")
                 self.exit_status = NO_PROGRAM
-                self._become(State.EXITED)
+                self._become(ServiceState.EXITED)
                 return
 
     def _should_restart(self, status: int) -> bool:
@@ -253,28 +253,28 @@ class Running:
         if self._running is not None:
             await cancelled(self._running)
 
-    async def _check_health(self, check: Check) -> None:
+    async def _check_health(self, check: HealthCheck) -> None:
         began = monotonic()
         failures = 0
         while True:
-            starting = self.health is Health.STARTING and monotonic() - began < check.start_period_s
+            starting = self.health is ServiceHealth.STARTING and monotonic() - began < check.start_period_s
             await asyncio.sleep(check.start_interval_s if starting else check.interval_s)
-            if self.state is State.PAUSED:
+            if self.state is ServiceState.PAUSED:
                 continue
             said = await self._run_check(check)
             before = self.health
             if said is None:
-                failures, self.last_check, self.health = 0, "", Health.HEALTHY
+                failures, self.last_check, self.health = 0, "", ServiceHealth.HEALTHY
             else:
                 self.last_check = said
-                within = before is Health.STARTING and monotonic() - began < check.start_period_s
+                within = before is ServiceHealth.STARTING and monotonic() - began < check.start_period_s
                 failures += not within
                 if failures >= check.retries:
-                    self.health = Health.UNHEALTHY
+                    self.health = ServiceHealth.UNHEALTHY
             if self.health is not before:
                 self._notify()
 
-    async def _run_check(self, check: Check) -> str | None:
+    async def _run_check(self, check: HealthCheck) -> str | None:
         """Run the health check once. Returns its error, or None if it passed."""
         try:
             process = await spawn(check.command, self.spec, None)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tools.cluster import compose
 from tools.cluster.compose import Project
-from tools.cluster.places import Place
+from tools.cluster.places import ServiceNetwork
 from tools.cluster.programs import Program
-from tools.cluster.service import Check, Spec, bound_to_parent
+from tools.cluster.service import HealthCheck, Spec, bound_to_parent
 from tools.cluster.state import StateFolder
 
 
-def spec(name: str, found: Program, project: Project, place: Place, state: StateFolder) -> Spec:
+def spec(name: str, found: Program, project: Project, place: ServiceNetwork, state: StateFolder) -> Spec:
     """The process of a service with this program. Creates the directories of its volumes. Raises ComposeError."""
     service = project.services[name]
     volumes: dict[str, str] = {}
@@ -43,11 +43,11 @@ def spec(name: str, found: Program, project: Project, place: Place, state: State
     )
 
 
-def check(written: compose.HealthCheck, here: Callable[[list[str]], list[str]]) -> Check | None:
+def check(written: compose.HealthCheck, here: Callable[[list[str]], list[str]]) -> HealthCheck | None:
     """The health check; None if the file has none or disables it."""
     if not written.command:
         return None
-    return Check(
+    return HealthCheck(
         command=here(written.command),
         interval_s=compose.seconds(written.interval),
         timeout_s=compose.seconds(written.timeout),

@@ -13,15 +13,15 @@ import msgspec
 from rich.console import Console
 
 from tools.cluster import choice, secrets, user_namespaces
-from tools.cluster.cluster import Cluster
+from tools.cluster.cluster import RunningProject
 from tools.cluster.compose import ComposeError, Project, Service, mounts, order, ports, words
 from tools.cluster.control import ControlServer
 from tools.cluster.loopback import Loopback
 from tools.cluster.namespaces import Namespaces
-from tools.cluster.places import NotAvailableError, Place
+from tools.cluster.places import NotAvailableError, ServiceNetwork
 from tools.cluster.programs import OWN
 from tools.cluster.published_ports import PublishedPort, PublishedPorts, open_ports
-from tools.cluster.screen import Screen, Tail
+from tools.cluster.screen import LogScreen, Tail
 from tools.cluster.service import ServiceError, cancelled
 from tools.cluster.state import RunningError, StateFolder
 
@@ -47,7 +47,7 @@ class UpRequest(msgspec.Struct, frozen=True, kw_only=True):
 def run(request: UpRequest, console: Console) -> int:
     """Run the project until SIGINT, SIGTERM, SIGHUP or `down`. Returns the exit status."""
 
-    screen = Screen(console)
+    screen = LogScreen(console)
 
     def say(text: str) -> None:
         screen.say(text)
@@ -65,7 +65,7 @@ def run(request: UpRequest, console: Console) -> int:
     return status
 
 
-def place_and_ports(request: UpRequest) -> tuple[Place, list[PublishedPort]]:
+def place_and_ports(request: UpRequest) -> tuple[ServiceNetwork, list[PublishedPort]]:
     """The network for the services, and the published ports. To use a user namespace, the process enters it and starts
     again there; then this function does not return.
     """
@@ -90,14 +90,16 @@ class Supervisor:
     def __init__(
         self,
         request: UpRequest,
-        place: Place,
+        place: ServiceNetwork,
         published: list[PublishedPort],
         say: Callable[[str], None],
-        screen: Screen,
+        screen: LogScreen,
         console: Console,
     ) -> None:
         self._request, self._say, self._screen, self._console = request, say, screen, console
-        self._cluster = Cluster(request.project, request.state, place, published=PublishedPorts(published), say=say)
+        self._cluster = RunningProject(
+            request.project, request.state, place, published=PublishedPorts(published), say=say
+        )
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:

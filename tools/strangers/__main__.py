@@ -10,15 +10,15 @@ import time
 from rich.console import Console
 from rich.markup import escape
 
-from tools.strangers.judge import Verdict
+from tools.strangers.judge import RunJudgement
 from tools.strangers.record import with_table
-from tools.strangers.runner import ROOT, Run, records, suites
+from tools.strangers.runner import ROOT, SuiteRun, records, suites
 from tools.strangers.suite import KAFKA_RELEASE, Suite, SuiteError, chosen
 
 PAGE = ROOT / "docs" / "compatibility.md"
 
 
-def show(console: Console, run: Run, verdict: Verdict, seconds: float) -> None:
+def show(console: Console, run: SuiteRun, verdict: RunJudgement, seconds: float) -> None:
     """Print the outcome of one suite: a summary line, and a line for each unexpected result."""
     name = run.suite.name
     if verdict.not_run and not verdict.broken:
@@ -54,7 +54,7 @@ async def run_all(console: Console, found: list[Suite], arguments: argparse.Name
     is_clean = True
     ran = 0
     for suite in found:
-        run = Run(suite, arguments.against, arguments.brokers, keep=arguments.keep, release=arguments.kafka)
+        run = SuiteRun(suite, arguments.against, arguments.brokers, keep=arguments.keep, release=arguments.kafka)
         started = time.monotonic()
         verdict = await run.run()
         show(console, run, verdict, time.monotonic() - started)

@@ -13,12 +13,12 @@ from typing import Protocol
 from semel_protocol import __version__
 
 from demo.three import COMPOSE_FILE, port, project_of
-from tools.cluster.cluster import Cluster
+from tools.cluster.cluster import RunningProject
 from tools.cluster.compose import words
 from tools.cluster.loopback import Loopback
 from tools.strangers import maven
 from tools.strangers.ports import free_ports
-from tools.strangers.process import Server
+from tools.strangers.process import ServerProcess
 from tools.strangers.secured import Secured
 from tools.strangers.suite import KAFKA_RELEASE, Against, Security
 
@@ -28,7 +28,7 @@ BUG_MARKS = ('"internal_error"', "Traceback (most recent call last)")
 """Texts that a semel broker logs only if it has a bug."""
 
 
-class Brokers(Protocol):
+class SuiteBrokers(Protocol):
     """The brokers of a suite, by index from 0. `version`: their kind and version."""
 
     version: str
@@ -61,7 +61,7 @@ class OneServer:
 
     version: str
     address: str
-    server: Server
+    server: ServerProcess
     secured: Secured | None
 
     async def open(self) -> None:
@@ -108,7 +108,7 @@ class OneSemel(OneServer):
         if self.secured is not None:
             settings = {**self.secured.for_semel(), **settings}
         self._words = ["--data-dir", str(folder / "data"), "--log-format", "json", *set_words(settings)]
-        self.server = Server(self._command, folder / "broker.log", self._is_ready)
+        self.server = ServerProcess(self._command, folder / "broker.log", self._is_ready)
 
     @property
     def address(self) -> str:  # type: ignore[override]
@@ -138,7 +138,7 @@ class ThreeSemel:
             service.command = [*words(service.command), *set_words(settings)]
             service.restart = "no"
         self._logs = [folder / "logs" / f"{name}.log" for name in self._names]
-        self._cluster = Cluster(project, folder, Loopback(project))
+        self._cluster = RunningProject(project, folder, Loopback(project))
         self._is_asked_to_end: dict[str, bool] = dict.fromkeys(self._names, False)
         self._ended: list[str] = []
 
@@ -200,7 +200,7 @@ class OneKafka(OneServer):
         self._release = release
         self._folder, self._settings, self._cache = folder, settings, cache
         self._ports = free_ports(2)
-        self.server = Server(self._command, folder / "broker.log", lambda line: "Kafka Server started" in line)
+        self.server = ServerProcess(self._command, folder / "broker.log", lambda line: "Kafka Server started" in line)
 
     @property
     def address(self) -> str:  # type: ignore[override]
@@ -214,7 +214,7 @@ class OneKafka(OneServer):
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
         storage = ["kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(properties)]
-        formatting = Server(
+        formatting = ServerProcess(
             lambda: [*self._java, *storage], self._folder / "format.log", lambda line: "Formatting" in line
         )
         await formatting.start()
@@ -258,7 +258,7 @@ def brokers(
     cache: Path,
     release: str = KAFKA_RELEASE,
     security: Security | None = None,
-) -> Brokers:
+) -> SuiteBrokers:
     """Return new brokers with their data in `folder`; `cache` keeps Kafka's jars, `release` is Kafka's version.
 
     `security`: that of one broker; three have none. Raises ValueError for three of Kafka.

@@ -12,7 +12,7 @@ import sys
 
 from tools.cluster.compose import ComposeError
 from tools.cluster.service import ServiceError
-from tools.strangers.brokers import Brokers
+from tools.strangers.brokers import SuiteBrokers
 from tools.strangers.process import ServerError
 
 ANSWER_TIMEOUT_S = 300
@@ -26,7 +26,7 @@ class ControlError(RuntimeError):
 class Control:
     """Listens on loopback while a suite runs."""
 
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: SuiteBrokers) -> None:
         self._brokers = brokers
         self._server: asyncio.Server | None = None
         self._changing = asyncio.Lock()

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.strangers.judge import Result
+from tools.strangers.judge import ResultLine
 from tools.strangers.reports import of_go
 
 FETCH_TIMEOUT_S = 600
@@ -21,12 +21,12 @@ class GoError(RuntimeError):
     """The go command failed; the message is its output."""
 
 
-class NoNetworkError(GoError):
+class GoProxyUnreachableError(GoError):
     """The module proxy is not reachable."""
 
 
 def go(words: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> str:
-    """Run a go command; return its standard output. Raises GoError, NoNetworkError."""
+    """Run a go command; return its standard output. Raises GoError, GoProxyUnreachableError."""
     environment = {**os.environ, "GOFLAGS": "-mod=mod", **(variables or {})}
     ended = subprocess.run(
         ["go", *words],
@@ -39,13 +39,13 @@ def go(words: list[str], folder: Path, variables: Mapping[str, str] | None = Non
     )
     if ended.returncode != 0:
         said = ended.stdout + ended.stderr
-        kind = NoNetworkError if any(words in said for words in NO_NETWORK) else GoError
+        kind = GoProxyUnreachableError if any(words in said for words in NO_NETWORK) else GoError
         raise kind(said[-2000:])
     return ended.stdout
 
 
 def source(module: str, version: str, into: Path) -> Path:
-    """Return a fresh, writable copy of a module's source. Raises GoError, NoNetworkError."""
+    """Return a fresh, writable copy of a module's source. Raises GoError, GoProxyUnreachableError."""
     into.parent.mkdir(parents=True, exist_ok=True)
     fetched = json.loads(go(["mod", "download", "-json", f"{module}@{version}"], into.parent))
     shutil.rmtree(into, ignore_errors=True)
@@ -56,7 +56,7 @@ def source(module: str, version: str, into: Path) -> Path:
 
 
 def program(package: str, version: str, into: Path) -> Path:
-    """Build a program of a module into a folder; return its path. Raises GoError, NoNetworkError."""
+    """Build a program of a module into a folder; return its path. Raises GoError, GoProxyUnreachableError."""
     into.mkdir(parents=True, exist_ok=True)
     built = into / package.rpartition("/")[2]
     if not built.is_file():
@@ -64,7 +64,7 @@ def program(package: str, version: str, into: Path) -> Path:
     return built
 
 
-def test(folder: Path, log: Path, words: list[str], variables: Mapping[str, str], timeout_s: float) -> list[Result]:
+def test(folder: Path, log: Path, words: list[str], variables: Mapping[str, str], timeout_s: float) -> list[ResultLine]:
     """Run `go test -json`; return the result of each test. `log`: its output. The time limit is for each package."""
     command = ["go", "test", "-json", "-count=1", f"-timeout={timeout_s:.0f}s", *words]
     environment = {**os.environ, "GOFLAGS": "-mod=mod", **variables}

@@ -15,7 +15,7 @@ NOTHING_TO_RUN = 77
 GRAVITY: dict[Outcome, int] = {"skipped": 0, "passed": 1, "failed": 2}
 
 
-class Result(msgspec.Struct, frozen=True):
+class ResultLine(msgspec.Struct, frozen=True):
     """A line of the results file."""
 
     test: str
@@ -23,7 +23,7 @@ class Result(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
+class RunEnding(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a run: the exit of its script, and unexpected events of the brokers.
 
     `status`: the exit status, None if the script was killed after `timeout_s`; `last_line`: of its standard output.
@@ -35,7 +35,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str] = []
 
 
-class Verdict(msgspec.Struct, kw_only=True):
+class RunJudgement(msgspec.Struct, kw_only=True):
     """The verdict on a run. `not_run`: the reason if nothing ran; all other fields are empty then.
 
     `broken`: problems of the run as a whole. `new_passes`: expected failures that passed. `unknown`: expected failures
@@ -45,9 +45,9 @@ class Verdict(msgspec.Struct, kw_only=True):
     not_run: str = ""
     broken: list[str] = []
     passed: list[str] = []
-    skipped: list[Result] = []
-    expected: list[tuple[Result, str]] = []
-    new_failures: list[Result] = []
+    skipped: list[ResultLine] = []
+    expected: list[tuple[ResultLine, str]] = []
+    new_failures: list[ResultLine] = []
     new_passes: list[str] = []
     unknown: list[str] = []
 
@@ -57,15 +57,15 @@ class Verdict(msgspec.Struct, kw_only=True):
         return not (self.broken or self.new_failures or self.new_passes or self.unknown)
 
 
-def results_of(lines: Iterable[str]) -> tuple[list[Result], list[str]]:
+def results_of(lines: Iterable[str]) -> tuple[list[ResultLine], list[str]]:
     """Parse JSON lines into results and invalid lines. Of two results for one test the worse one counts."""
-    found: dict[str, Result] = {}
+    found: dict[str, ResultLine] = {}
     bad = []
     for line in lines:
         if not line.strip():
             continue
         try:
-            result = msgspec.json.decode(line, type=Result)
+            result = msgspec.json.decode(line, type=ResultLine)
         except (msgspec.ValidationError, msgspec.DecodeError):
             bad.append(line.strip())
             continue
@@ -75,12 +75,12 @@ def results_of(lines: Iterable[str]) -> tuple[list[Result], list[str]]:
     return list(found.values()), bad
 
 
-def judge(suite: Suite, against: Against, brokers: int, lines: Iterable[str], ending: Ending) -> Verdict:
+def judge(suite: Suite, against: Against, brokers: int, lines: Iterable[str], ending: RunEnding) -> RunJudgement:
     """Return the verdict on one run of a suite."""
     results, bad = results_of(lines)
     if ending.status == NOTHING_TO_RUN and not results:
-        return Verdict(not_run=ending.last_line or "its script gave no reason", broken=list(ending.problems))
-    verdict = Verdict(broken=list(ending.problems))
+        return RunJudgement(not_run=ending.last_line or "its script gave no reason", broken=list(ending.problems))
+    verdict = RunJudgement(broken=list(ending.problems))
     if ending.status is None:
         verdict.broken.append(f"it did not end within {ending.timeout_s} s")
     elif ending.status != 0:
@@ -97,7 +97,7 @@ def judge(suite: Suite, against: Against, brokers: int, lines: Iterable[str], en
     return verdict
 
 
-def _place(verdict: Verdict, result: Result, expected: list[ExpectedFailure]) -> None:
+def _place(verdict: RunJudgement, result: ResultLine, expected: list[ExpectedFailure]) -> None:
     """Add a result to the matching list of the verdict."""
     if result.outcome == "passed":
         verdict.passed.append(result.test)
@@ -109,7 +109,7 @@ def _place(verdict: Verdict, result: Result, expected: list[ExpectedFailure]) ->
         verdict.new_failures.append(result)
 
 
-def _hold(verdict: Verdict, expectation: ExpectedFailure, results: list[Result]) -> None:
+def _hold(verdict: RunJudgement, expectation: ExpectedFailure, results: list[ResultLine]) -> None:
     """Report an expected failure that passed, or that names no test."""
     met = [each.outcome for each in results if expectation.names(each.test)]
     if not met:

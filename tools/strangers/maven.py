@@ -26,13 +26,13 @@ class MavenError(RuntimeError):
     """Maven or the compiler failed; the message is their output."""
 
 
-class NoNetworkError(MavenError):
+class MavenUnreachableError(MavenError):
     """The registry is not reachable."""
 
 
 def jars(pom: Path, into: Path, properties: Mapping[str, str] | None = None) -> Path:
     """Return a folder with all jars of a pom.xml with these properties; fetched once. Raises MavenError,
-    NoNetworkError.
+    MavenUnreachableError.
     """
     words = [f"-D{key}={value}" for key, value in sorted((properties or {}).items())]
     mark = hashlib.sha256(pom.read_bytes() + "\n".join(words).encode()).hexdigest()
@@ -45,7 +45,7 @@ def jars(pom: Path, into: Path, properties: Mapping[str, str] | None = None) -> 
     ended = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
     said = ended.stdout + ended.stderr
     if ended.returncode != 0:
-        kind = NoNetworkError if any(words in said for words in NO_NETWORK) else MavenError
+        kind = MavenUnreachableError if any(words in said for words in NO_NETWORK) else MavenError
         raise kind("\n".join(line for line in said.splitlines() if "ERROR" in line)[:2000] or said[-2000:])
     stamp.write_text(mark)
     return into

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.strangers.judge import Result
+from tools.strangers.judge import ResultLine
 from tools.strangers.reports import of_jest
 
 FETCH_TIMEOUT_S = 900
@@ -21,14 +21,14 @@ class NpmError(RuntimeError):
     """npm or a test runner failed; the message is its output."""
 
 
-class NoNetworkError(NpmError):
+class NpmUnreachableError(NpmError):
     """The registry is not reachable."""
 
 
 def install(folder: Path, packages: Mapping[str, str] | None = None) -> Path:
     """Install packages (name -> version) into a folder, or those of its package.json; once, without install scripts.
 
-    Returns the folder. Raises NpmError, NoNetworkError.
+    Returns the folder. Raises NpmError, NpmUnreachableError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if packages is not None:
@@ -41,7 +41,7 @@ def install(folder: Path, packages: Mapping[str, str] | None = None) -> Path:
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
     if ended.returncode != 0:
         said = ended.stdout + ended.stderr
-        kind = NoNetworkError if any(words in said for words in NO_NETWORK) else NpmError
+        kind = NpmUnreachableError if any(words in said for words in NO_NETWORK) else NpmError
         raise kind(said[-2000:])
     stamp.write_text(mark)
     return folder
@@ -59,7 +59,7 @@ def copy(checkout: Path, into: Path) -> Path:
     return into
 
 
-def jest(folder: Path, log: Path, words: list[str], variables: Mapping[str, str]) -> list[Result]:
+def jest(folder: Path, log: Path, words: list[str], variables: Mapping[str, str]) -> list[ResultLine]:
     """Run Jest in a folder; return the result of each test. `log`: its output. Raises NpmError if it cannot start."""
     report = log.with_suffix(".json")
     report.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.strangers.judge import Result
+from tools.strangers.judge import ResultLine
 from tools.strangers.reports import of_junit
 
 FETCH_TIMEOUT_S = 900
@@ -27,22 +27,25 @@ class PipError(RuntimeError):
     """pip failed; the message is its output."""
 
 
-class NoNetworkError(PipError):
+class PipUnreachableError(PipError):
     """The package index is not reachable."""
 
 
 def pip(python: Path | str, *words: str) -> None:
-    """Run pip. Raises PipError, NoNetworkError."""
+    """Run pip. Raises PipError, PipUnreachableError."""
     command = [str(python), "-m", "pip", "--disable-pip-version-check", *words]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
     if ended.returncode != 0:
         said = ended.stdout + ended.stderr
-        kind = NoNetworkError if any(words in said for words in NO_NETWORK) else PipError
+        kind = PipUnreachableError if any(words in said for words in NO_NETWORK) else PipError
         raise kind(said[-2000:])
 
 
 def venv(packages: list[str], into: Path) -> Path:
-    """Create a virtual environment with these packages once; return its python. Raises PipError, NoNetworkError."""
+    """Create a virtual environment with these packages once; return its python.
+
+    Raises PipError, PipUnreachableError.
+    """
     python = into / "bin" / "python"
     mark = hashlib.sha256("\n".join([sys.version, *packages]).encode()).hexdigest()
     stamp = into / "made"
@@ -56,7 +59,7 @@ def venv(packages: list[str], into: Path) -> Path:
 
 
 def source(package: str, version: str, into: Path) -> Path:
-    """Return a fresh folder with a package's source distribution. Raises PipError, NoNetworkError."""
+    """Return a fresh folder with a package's source distribution. Raises PipError, PipUnreachableError."""
     archives = into / f"{package}-{version}.sdist"
     if not list(archives.glob("*.tar.gz")):
         archives.mkdir(parents=True, exist_ok=True)
@@ -77,7 +80,7 @@ PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup
 
 def pytest(
     python: Path, folder: Path, log: Path, words: list[str], variables: Mapping[str, str], without: str = ""
-) -> list[Result]:
+) -> list[ResultLine]:
     """Run pytest in a folder; return the result of each test. `log`: its output. Raises PipError."""
     xml = log.with_suffix(".xml")
     xml.unlink(missing_ok=True)

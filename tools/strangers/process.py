@@ -16,7 +16,7 @@ class ServerError(RuntimeError):
     """A server that did not become ready; the message names its log."""
 
 
-class Server:
+class ServerProcess:
     """A server process. `command` starts it; `is_ready` gets each line of its output until it returns True.
 
     `died`: how often it ended unexpectedly.

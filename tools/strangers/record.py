@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tools.strangers.judge import Verdict
+from tools.strangers.judge import RunJudgement
 from tools.strangers.suite import KAFKA_RELEASE, Against, Suite
 
 BEGIN = "<!-- strangers: begin (written by `python -m tools.strangers --write-docs`) -->"
@@ -15,7 +15,7 @@ NAMES_MAX = 5
 """The most names of failed or skipped tests on the page; the file has all."""
 
 
-class Failure(msgspec.Struct, kw_only=True):
+class RecordedFailure(msgspec.Struct, kw_only=True):
     """A failed test. `reason`: why the failure was expected; empty if it was not."""
 
     test: str
@@ -23,7 +23,7 @@ class Failure(msgspec.Struct, kw_only=True):
     reason: str = ""
 
 
-class Record(msgspec.Struct, kw_only=True):
+class RecordedRun(msgspec.Struct, kw_only=True):
     """One run of one suite. `date`: YYYY-MM-DD; `broker`: kind and version; `problems`: other problems of the run."""
 
     suite: str
@@ -36,7 +36,7 @@ class Record(msgspec.Struct, kw_only=True):
     seconds: int
     passed: int
     skipped: dict[str, str] = {}
-    failures: list[Failure] = []
+    failures: list[RecordedFailure] = []
     problems: list[str] = []
 
     @property
@@ -47,17 +47,19 @@ class Record(msgspec.Struct, kw_only=True):
 
 
 def record(
-    suite: Suite, verdict: Verdict, *, against: Against, broker: str, brokers: int, date: str, seconds: int
-) -> Record:
+    suite: Suite, verdict: RunJudgement, *, against: Against, broker: str, brokers: int, date: str, seconds: int
+) -> RecordedRun:
     """Return the record of a finished run."""
-    new = [Failure(test=each.test, message=each.message) for each in verdict.new_failures]
-    expected = [Failure(test=each.test, message=each.message, reason=reason) for each, reason in verdict.expected]
+    new = [RecordedFailure(test=each.test, message=each.message) for each in verdict.new_failures]
+    expected = [
+        RecordedFailure(test=each.test, message=each.message, reason=reason) for each, reason in verdict.expected
+    ]
     problems = [
         *verdict.broken,
         *(f"expected to fail, but passed: {each}" for each in verdict.new_passes),
         *(f"expected to fail, but no test has that name: {each}" for each in verdict.unknown),
     ]
-    return Record(
+    return RecordedRun(
         suite=suite.name,
         title=suite.title,
         versions=suite.versions,
@@ -73,15 +75,15 @@ def record(
     )
 
 
-def encoded(kept: Record) -> bytes:
+def encoded(kept: RecordedRun) -> bytes:
     return msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n"
 
 
-def decoded(data: bytes) -> Record:
-    return msgspec.json.decode(data, type=Record)
+def decoded(data: bytes) -> RecordedRun:
+    return msgspec.json.decode(data, type=RecordedRun)
 
 
-def table(records: Iterable[Record]) -> str:
+def table(records: Iterable[RecordedRun]) -> str:
     """Return the runs as a Markdown table, one row each, and below it the reasons of failed and skipped tests."""
     kept = sorted(records, key=lambda each: (each.title, each.against != "semel", each.broker, each.brokers))
     rows = [
@@ -106,7 +108,7 @@ def table(records: Iterable[Record]) -> str:
     return "\n".join([*rows, "", *lines] if lines else rows)
 
 
-def note(kept: Record) -> list[str]:
+def note(kept: RecordedRun) -> list[str]:
     """Return the failures by reason, the skipped tests by reason, and other problems."""
     by_reason: dict[str, list[str]] = {}
     for failure in kept.failures:
@@ -126,7 +128,7 @@ def cell(words: str) -> str:
     return words.replace("|", "\\|").replace("\n", " ")
 
 
-def with_table(page: str, records: Iterable[Record]) -> str:
+def with_table(page: str, records: Iterable[RecordedRun]) -> str:
     """Return the page with the table between its two marks. Raises ValueError if a mark is missing."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)

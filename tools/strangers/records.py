@@ -34,7 +34,7 @@ def send(topic: str, values: Iterable[tuple[bytes | None, bytes]], partitions: i
     asyncio.run(send())
 
 
-class Feed:
+class SlowProducer:
     """Sends keys and values to a topic in parts, so that kills happen while records arrive."""
 
     def __init__(self, topic: str, values: list[tuple[bytes | None, bytes]], partitions: int, *, parts: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 from xml.etree import ElementTree
 
-from tools.strangers.judge import Outcome, Result
+from tools.strangers.judge import Outcome, ResultLine
 
 GO: dict[str, Outcome] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 JEST: dict[str, Outcome] = {"passed": "passed", "failed": "failed"}
@@ -22,7 +22,7 @@ LINES_MAX = 6
 """The number of last lines of a failed test that its message keeps."""
 
 
-def of_go(lines: Iterable[str]) -> list[Result]:
+def of_go(lines: Iterable[str]) -> list[ResultLine]:
     """Parse `go test -json`; names are "package.Test/subtest", with the last part of the package's path.
 
     A test without an outcome failed: a panic or the time limit ended its package. A package that failed without a
@@ -48,7 +48,7 @@ def of_go(lines: Iterable[str]) -> list[Result]:
         has_failure = any(test.startswith(package + ".") and of == "failed" for test, of in outcomes.items())
         if action and not has_failure:
             outcomes[package] = "failed"
-    return [Result(test, outcome, _last(said.get(test, []), outcome)) for test, outcome in outcomes.items()]
+    return [ResultLine(test, outcome, _last(said.get(test, []), outcome)) for test, outcome in outcomes.items()]
 
 
 def _event(line: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _last(said: list[str], outcome: Outcome) -> str:
     return " / ".join(telling[-LINES_MAX:] if outcome == "failed" else telling[-1:])
 
 
-def of_junit(xml: str, without: str = "") -> list[Result]:
+def of_junit(xml: str, without: str = "") -> list[ResultLine]:
     """Parse JUnit's XML as written by pytest; names are "class::name". `without`: a prefix that all classes share."""
     results = []
     for case in ElementTree.fromstring(xml).iter("testcase"):
@@ -80,11 +80,11 @@ def of_junit(xml: str, without: str = "") -> list[Result]:
             elif child.tag == "skipped" and outcome == "passed":
                 outcome, message = "skipped", child.get("message") or ""
         where = (case.get("classname") or "").removeprefix(without)
-        results.append(Result(f"{where}::{case.get('name')}" if where else str(case.get("name")), outcome, message))
+        results.append(ResultLine(f"{where}::{case.get('name')}" if where else str(case.get("name")), outcome, message))
     return results
 
 
-def of_jest(report: str, root: str) -> list[Result]:
+def of_jest(report: str, root: str) -> list[ResultLine]:
     """Parse `jest --json`; names are "path: describe > test". A file that did not run is a failure. `root`: its
     folder.
     """
@@ -94,13 +94,13 @@ def of_jest(report: str, root: str) -> list[Result]:
         for each in file["assertionResults"]:
             name = " > ".join([*each["ancestorTitles"], each["title"]])
             messages = each.get("failureMessages") or [""]
-            results.append(Result(f"{path}: {name}", JEST.get(each["status"], "skipped"), str(messages[0])))
+            results.append(ResultLine(f"{path}: {name}", JEST.get(each["status"], "skipped"), str(messages[0])))
         if not file["assertionResults"] and file["status"] == "failed":
-            results.append(Result(path, "failed", str(file.get("message", ""))))
+            results.append(ResultLine(path, "failed", str(file.get("message", ""))))
     return results
 
 
-def of_librdkafka(log: str, number: str) -> list[Result]:
+def of_librdkafka(log: str, number: str) -> list[ResultLine]:
     """Parse what librdkafka's test runner prints for the tests of a number: a summary, or the failure that ended it.
 
     Without both the runner broke off: a failure by the name of the number.
@@ -108,14 +108,16 @@ def of_librdkafka(log: str, number: str) -> list[Result]:
     text = COLOR.sub("", log)
     broken = {name: message for name, message in LIBRDKAFKA_FAILURE.findall(text) if name.startswith(number)}
     rows = [
-        Result(name, LIBRDKAFKA[state], message.strip())
+        ResultLine(name, LIBRDKAFKA[state], message.strip())
         for name, state, message in LIBRDKAFKA_ROW.findall(text)
         if name.startswith(number) and state in LIBRDKAFKA
     ]
     if not rows and broken:
-        return [Result(name, "failed", message) for name, message in broken.items()]
+        return [ResultLine(name, "failed", message) for name, message in broken.items()]
     if not rows:
-        return [Result(number, "failed", "the runner ended without a summary: " + _last(text.splitlines(), "failed"))]
+        return [
+            ResultLine(number, "failed", "the runner ended without a summary: " + _last(text.splitlines(), "failed"))
+        ]
     return [each for each in rows if each.outcome != "skipped" or not _is_unasked(each.message)]
 
 

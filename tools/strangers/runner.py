@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 
 from tools.strangers import maven
-from tools.strangers.brokers import Brokers, brokers
+from tools.strangers.brokers import SuiteBrokers, brokers
 from tools.strangers.control import Control
-from tools.strangers.judge import Ending, Verdict, judge
-from tools.strangers.record import Record, decoded, encoded, record
+from tools.strangers.judge import RunEnding, RunJudgement, judge
+from tools.strangers.record import RecordedRun, decoded, encoded, record
 from tools.strangers.suite import KAFKA_RELEASE, Against, Suite, parse
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def lacking(programs: Iterable[str]) -> list[str]:
     return [name for name in programs if shutil.which(name) is None]
 
 
-class Run:
+class SuiteRun:
     """One run of a suite against one kind of broker. `log`: its script's output.
 
     `keep`: keeps the brokers' data. `release`: Apache Kafka's version.
@@ -63,15 +63,15 @@ class Run:
         self.log = self.folder / "output.log"
         self._results = self.folder / "results.jsonl"
 
-    async def run(self) -> Verdict:
+    async def run(self) -> RunJudgement:
         """Run and judge the suite; write a file into strangers/results unless nothing ran."""
         if reason := self.suite.lacks(self.against, self.count):
-            return Verdict(not_run=reason)
+            return RunJudgement(not_run=reason)
         if missing := missing_tools(self.suite, self.against):
             hint = (
                 "; Apache Kafka needs Java 17 or newer, and Maven fetches it" if set(missing) & set(KAFKA_NEEDS) else ""
             )
-            return Verdict(
+            return RunJudgement(
                 not_run=f"not on this machine: {', '.join(missing)}{hint if self.against == 'kafka' else ''}"
             )
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -85,8 +85,8 @@ class Run:
         try:
             await served.open()
             ending = await self._script(served)
-        except maven.NoNetworkError as error:
-            return Verdict(not_run=f"Maven's registry is not reachable: {error}")
+        except maven.MavenUnreachableError as error:
+            return RunJudgement(not_run=f"Maven's registry is not reachable: {error}")
         finally:
             await served.close()
         ending = msgspec.structs.replace(ending, problems=served.problems())
@@ -99,7 +99,7 @@ class Run:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
         return verdict
 
-    async def _script(self, served: Brokers) -> Ending:
+    async def _script(self, served: SuiteBrokers) -> RunEnding:
         """Run run.py in a process group of its own, which is killed as a whole."""
         control = Control(served)
         environment = {
@@ -132,9 +132,9 @@ class Run:
             finally:
                 await end_group(process)
                 await control.close()
-        return Ending(status=status, timeout_s=self.suite.timeout_s, last_line=last_line(self.log))
+        return RunEnding(status=status, timeout_s=self.suite.timeout_s, last_line=last_line(self.log))
 
-    def _write(self, verdict: Verdict, broker: str, seconds: int) -> None:
+    def _write(self, verdict: RunJudgement, broker: str, seconds: int) -> None:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         kept = record(
             self.suite, verdict, against=self.against, broker=broker, brokers=self.count, date=today, seconds=seconds
@@ -162,6 +162,6 @@ def last_line(log: Path) -> str:
     return lines[-1][:400] if lines else ""
 
 
-def records() -> list[Record]:
+def records() -> list[RecordedRun]:
     """Return all runs with a stored file."""
     return [decoded(path.read_bytes()) for path in sorted(RESULTS.glob("*.json"))]

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tools.strangers import control, gomod, maven, npm, pip
-from tools.strangers.judge import NOTHING_TO_RUN, Outcome, Result
+from tools.strangers.judge import NOTHING_TO_RUN, Outcome, ResultLine
 from tools.strangers.suite import Suite, listed, parse
 
 MESSAGE_MAX = 400
@@ -118,7 +118,7 @@ def report(test: str, outcome: Outcome, message: str = "") -> None:
     print(line, flush=True)
 
 
-def report_all(results: Iterable[Result], prefix: str = "") -> None:
+def report_all(results: Iterable[ResultLine], prefix: str = "") -> None:
     """Report the results of a third-party test suite to the runner. `prefix`: of each test's name."""
     for each in results:
         report(prefix + each.test, each.outcome, each.message)
@@ -151,7 +151,7 @@ def jars(pom: Path, into: str, **properties: str) -> Path:
     """
     try:
         return maven.jars(pom, work() / into, {key.replace("_", "."): value for key, value in properties.items()})
-    except maven.NoNetworkError as error:
+    except maven.MavenUnreachableError as error:
         raise NothingToRunError(f"Maven's registry is not reachable: {error}") from error
 
 
@@ -199,10 +199,10 @@ def run(main: Callable[[], None]) -> None:
         main()
     except (
         NothingToRunError,
-        maven.NoNetworkError,
-        gomod.NoNetworkError,
-        pip.NoNetworkError,
-        npm.NoNetworkError,
+        maven.MavenUnreachableError,
+        gomod.GoProxyUnreachableError,
+        pip.PipUnreachableError,
+        npm.NpmUnreachableError,
     ) as missing:
         words = " ".join(str(missing).split())
         print(words if isinstance(missing, NothingToRunError) else f"a registry is not reachable: {words}", flush=True)

@@ -38,7 +38,7 @@ Sender = tuple[str, str]
 OTHERS: Final = ("*", "*")
 
 
-class Refused(msgspec.Struct):
+class RefusedOfSender(msgspec.Struct):
     """What one sender was refused in this window."""
 
     lines: dict[str, int] = {}
@@ -66,7 +66,7 @@ class AuditLog:
         self._write, self._now_ms, self._call_later = write, now_ms, call_later
         self.has_administration = allowed != "none"
         self.has_everything = allowed == "all"
-        self._refused: dict[Sender, Refused] = {}
+        self._refused: dict[Sender, RefusedOfSender] = {}
         self._window: Any = None
         self._began = ""
 
@@ -147,7 +147,7 @@ class AuditLog:
             self._window = self._call_later(WINDOW_S, self._end_window)
         if sender not in self._refused and len(self._refused) >= SENDERS_MAX:
             sender = OTHERS
-        refused = self._refused.setdefault(sender, Refused())
+        refused = self._refused.setdefault(sender, RefusedOfSender())
         key = msgspec.json.encode(fields).decode()
         if key in refused.lines:
             refused.lines[key] += 1

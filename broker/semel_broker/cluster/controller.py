@@ -24,9 +24,9 @@ from semel_broker.cluster import elections, reassignments, records
 from semel_broker.cluster.elections import BrokerStates
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta, PartitionView, Place
-from semel_broker.cluster.records import ADMISSIONS, CONTROLLER, Admission, ControllerRecord
+from semel_broker.cluster.records import ADMISSIONS, CONTROLLER, BrokerAdmission, ControllerRecord
 from semel_broker.cluster.registration import NOT_REGISTERED, Registration
-from semel_broker.cluster.steps import Batch, Step, log_steps, pack
+from semel_broker.cluster.steps import Step, StepBatch, log_steps, pack
 from semel_broker.cluster.store import (
     CHANGES_MAX,
     Delete,
@@ -195,7 +195,7 @@ class Controller:
         for stored in image.registered():
             broker, epoch = stored.value, stored.revision
             if not image.is_admitted(broker.node_id):
-                admission = Admission(epoch=epoch, is_synced=broker.is_synced)
+                admission = BrokerAdmission(epoch=epoch, is_synced=broker.is_synced)
                 step = Step(
                     expects=(Expect(records.broker_key(broker.node_id), epoch),),
                     changes=(Put(f"{ADMISSIONS}{broker.node_id}", msgspec.json.encode(admission)),),
@@ -244,7 +244,7 @@ class Controller:
         self._size_max = CHANGES_MAX if is_done else max(4, self._size_max // 2)
         return is_done
 
-    async def _write_batch(self, batch: Batch) -> bool:
+    async def _write_batch(self, batch: StepBatch) -> bool:
         if not await self._transact(batch.expects, batch.changes):
             return False
         log_steps(self._world.log, batch.steps)

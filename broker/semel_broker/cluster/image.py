@@ -29,7 +29,7 @@ from semel_broker.cluster.records import (
     USERS,
     WRITTEN,
     AclRecord,
-    Admission,
+    BrokerAdmission,
     BrokerRecord,
     ControllerRecord,
     Leaving,
@@ -40,7 +40,7 @@ from semel_broker.cluster.records import (
     ScramCredential,
     TopicRecord,
 )
-from semel_broker.cluster.store import ABSENT, Entry, Gone, Listing
+from semel_broker.cluster.store import ABSENT, Listing, RemovedKey, StoreEntry
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -101,7 +101,7 @@ _DECODERS: dict[type, Callable[[bytes], Any]] = {
     kind: msgspec.json.Decoder(kind).decode
     for kind in (
         BrokerRecord,
-        Admission,
+        BrokerAdmission,
         Leaving,
         Offline,
         ControllerRecord,
@@ -131,7 +131,7 @@ class Image:
         self.written: dict[str, int] = {}  # the revisions of the keys below `written/`
         self.unbound_ids_end = 0  # older versions have given out the producer ids below it
         self._brokers: dict[int, StoredValue[BrokerRecord]] = {}
-        self._admissions: dict[int, Admission] = {}
+        self._admissions: dict[int, BrokerAdmission] = {}
         self._leaving: dict[int, Leaving] = {}
         self._offline: dict[int, Offline] = {}
         self._states: dict[Place, StoredValue[PartitionState]] = {}
@@ -152,7 +152,7 @@ class Image:
         stored, admission = self._brokers.get(node_id), self._admissions.get(node_id)
         return stored is not None and admission is not None and admission.epoch == stored.revision
 
-    def admission(self, node_id: int) -> Admission | None:
+    def admission(self, node_id: int) -> BrokerAdmission | None:
         """The broker's last admission; that registration may have ended."""
         return self._admissions.get(node_id)
 
@@ -262,7 +262,7 @@ class Image:
 
     # --- changes ---
 
-    def apply(self, changes: Sequence[Entry | Gone], revision: int) -> ImageDelta:
+    def apply(self, changes: Sequence[StoreEntry | RemovedKey], revision: int) -> ImageDelta:
         """Apply whole transactions, oldest first, up to `revision`."""
         delta = ImageDelta()
         for change in changes:
@@ -273,7 +273,7 @@ class Image:
     def replace(self, listing: Listing) -> ImageDelta:
         """Replace the whole content. The delta may name keys that did not change."""
         there = {entry.key: entry for entry in listing.entries}
-        gone = [Gone(key, listing.revision) for key in self._keys() if key not in there]
+        gone = [RemovedKey(key, listing.revision) for key in self._keys() if key not in there]
         return self.apply([*gone, *listing.entries], listing.revision)
 
     def _keys(self) -> list[str]:
@@ -298,7 +298,7 @@ class Image:
         ]
         return sorted([*brokers, *admissions, *leaving, *offline, *states, *moving, *doomed, *plain])
 
-    def _apply(self, change: Entry | Gone, delta: ImageDelta) -> None:
+    def _apply(self, change: StoreEntry | RemovedKey, delta: ImageDelta) -> None:
         key = change.key
         kind, _, rest = key.partition("/")
         if kind == TOPICS[:-1]:
@@ -319,7 +319,7 @@ class Image:
             _set(self._brokers, int(rest), change, BrokerRecord)
             delta.brokers[int(rest)] = None
         elif kind == ADMISSIONS[:-1]:
-            _set_value(self._admissions, int(rest), change, Admission)
+            _set_value(self._admissions, int(rest), change, BrokerAdmission)
             delta.brokers[int(rest)] = None
         elif kind == LEAVING[:-1]:
             _set_value(self._leaving, int(rest), change, Leaving)
@@ -331,17 +331,17 @@ class Image:
             self.controller = _read(change, ControllerRecord)
             delta.controller[key] = None
         elif kind == CONFIGS[:-1]:
-            if isinstance(change, Gone):
+            if isinstance(change, RemovedKey):
                 self.configs.pop(key, None)
             else:
                 self.configs[key] = change.value
             delta.configs[key] = None
         elif key == UNBOUND_IDS:
-            self.unbound_ids_end = 0 if isinstance(change, Gone) else int(change.value)
+            self.unbound_ids_end = 0 if isinstance(change, RemovedKey) else int(change.value)
         else:
             self._apply_access(kind, change, delta)
 
-    def _apply_access(self, kind: str, change: Entry | Gone, delta: ImageDelta) -> None:
+    def _apply_access(self, kind: str, change: StoreEntry | RemovedKey, delta: ImageDelta) -> None:
         """ACLs, users and quotas, and when they were written."""
         key = change.key
         if kind == ACLS[:-1]:
@@ -358,12 +358,12 @@ class Image:
             _set(self.quotas, key, change, QuotaRecord)
             delta.quotas[key] = None
         elif kind == WRITTEN[:-1]:
-            if isinstance(change, Gone):
+            if isinstance(change, RemovedKey):
                 self.written.pop(key, None)
             else:
                 self.written[key] = change.revision
 
-    def _apply_topic(self, change: Entry | Gone, delta: ImageDelta) -> None:
+    def _apply_topic(self, change: StoreEntry | RemovedKey, delta: ImageDelta) -> None:
         key = change.key
         before = self.topics.get(key)
         after = _read(change, TopicRecord)
@@ -381,14 +381,14 @@ class Image:
                 delta.partitions[after.value.topic_id, index] = None
 
 
-def _read(change: Entry | Gone, kind: type[T]) -> StoredValue[T] | None:
-    if isinstance(change, Gone):
+def _read(change: StoreEntry | RemovedKey, kind: type[T]) -> StoredValue[T] | None:
+    if isinstance(change, RemovedKey):
         return None
     value: T = _DECODERS[kind](change.value)
     return StoredValue(value, change.revision)
 
 
-def _set(where: dict[K, StoredValue[T]], name: K, change: Entry | Gone, kind: type[T]) -> None:
+def _set(where: dict[K, StoredValue[T]], name: K, change: StoreEntry | RemovedKey, kind: type[T]) -> None:
     stored = _read(change, kind)
     if stored is None:
         where.pop(name, None)
@@ -396,7 +396,7 @@ def _set(where: dict[K, StoredValue[T]], name: K, change: Entry | Gone, kind: ty
         where[name] = stored
 
 
-def _set_value(where: dict[K, T], name: K, change: Entry | Gone, kind: type[T]) -> None:
+def _set_value(where: dict[K, T], name: K, change: StoreEntry | RemovedKey, kind: type[T]) -> None:
     stored = _read(change, kind)
     if stored is None:
         where.pop(name, None)

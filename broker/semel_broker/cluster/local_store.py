@@ -3,7 +3,7 @@
 The file is a journal of frames: magic, length, CRC-32C, payload. The first frame holds a whole state. Each other frame
 holds the transactions that were answered together:
 
-    |"smlJ"| length uint32 | crc32c uint32 | msgpack array of State, Written or Leased |
+    |"smlJ"| length uint32 | crc32c uint32 | msgpack array of StoreState, WrittenTransaction or Leased |
 
 At most one frame is unsynced: transactions that arrive during a sync share the next frame. So a damaged frame at the
 end is a write that a crash tore. It was not answered, and is dropped. A damaged frame with a whole one after it is
@@ -26,20 +26,20 @@ import msgspec
 from crc32c import crc32c
 from semel_storage.disk.disk import Disk, File
 
-from semel_broker.cluster.local_watch import History, LocalWatch
+from semel_broker.cluster.local_watch import LocalWatch, StoreHistory
 from semel_broker.cluster.store import (
     ABSENT,
     CHANGES_MAX,
     NO_LEASE,
     Change,
     Delete,
-    Entry,
     Expect,
-    Gone,
     Listing,
     Put,
+    RemovedKey,
     SessionEndedError,
     StoreClosedError,
+    StoreEntry,
     last_of_each_key,
 )
 from semel_broker.scheduling.waiters import OffsetWaiters
@@ -56,14 +56,14 @@ class CorruptStoreError(Exception):
     """The store's file is damaged. The message says where, and what to do."""
 
 
-class State(msgspec.Struct, frozen=True, array_like=True, tag="state"):
+class StoreState(msgspec.Struct, frozen=True, array_like=True, tag="state"):
     """All entries at one revision: (key, value, revision at which it was written), in key order."""
 
     revision: int
     entries: list[tuple[str, bytes, int]]
 
 
-class Written(msgspec.Struct, frozen=True, array_like=True, tag="written"):
+class WrittenTransaction(msgspec.Struct, frozen=True, array_like=True, tag="written"):
     """One transaction: keys with their new values. None: the key was removed."""
 
     revision: int
@@ -77,7 +77,7 @@ class Leased(msgspec.Struct, frozen=True, array_like=True, tag="leased"):
     leases: list[tuple[str, int]]
 
 
-Record = State | Written | Leased
+Record = StoreState | WrittenTransaction | Leased
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
@@ -89,10 +89,10 @@ def frame(records: Sequence[Record]) -> bytes:
     return _HEAD.pack(MAGIC, len(payload), crc32c(payload)) + payload
 
 
-class Replay(msgspec.Struct):
+class StoreReplay(msgspec.Struct):
     """The content of a file: entries, leases by key, last revision; `length` bytes in `frames` frames are whole."""
 
-    entries: dict[str, Entry] = msgspec.field(default_factory=dict)
+    entries: dict[str, StoreEntry] = msgspec.field(default_factory=dict)
     leases: dict[str, int] = msgspec.field(default_factory=dict)
     revision: int = 0
     length: int = 0
@@ -100,8 +100,8 @@ class Replay(msgspec.Struct):
 
     def apply(self, record: Record) -> None:
         """Apply one record; live and in replay."""
-        if isinstance(record, State):
-            self.entries = {key: Entry(key, value, revision) for key, value, revision in record.entries}
+        if isinstance(record, StoreState):
+            self.entries = {key: StoreEntry(key, value, revision) for key, value, revision in record.entries}
             self.leases = {}
         elif isinstance(record, Leased):
             self.leases.update(record.leases)
@@ -111,18 +111,18 @@ class Replay(msgspec.Struct):
                 if value is None:
                     self.entries.pop(key, None)
                 else:
-                    self.entries[key] = Entry(key, value, record.revision)
+                    self.entries[key] = StoreEntry(key, value, record.revision)
         self.revision = record.revision
 
     def state(self) -> list[Record]:
         """The whole state, as the records of one frame."""
-        entries = State(self.revision, [(e.key, e.value, e.revision) for _, e in sorted(self.entries.items())])
+        entries = StoreState(self.revision, [(e.key, e.value, e.revision) for _, e in sorted(self.entries.items())])
         return [entries, Leased(self.revision, sorted(self.leases.items()))] if self.leases else [entries]
 
 
-def replay(data: bytes, path: str) -> Replay:
+def replay(data: bytes, path: str) -> StoreReplay:
     """Read a journal from its bytes. A torn last frame is left out of `length`; damage raises CorruptStoreError."""
-    done = Replay()
+    done = StoreReplay()
     while done.length < len(data):
         payload = _payload(data, done.length)
         if payload is None:
@@ -135,7 +135,7 @@ def replay(data: bytes, path: str) -> Replay:
     return done
 
 
-def _damaged(path: str, done: Replay, size: int) -> CorruptStoreError:
+def _damaged(path: str, done: StoreReplay, size: int) -> CorruptStoreError:
     follow = ", and undamaged records follow" if done.frames else ""
     return CorruptStoreError(
         f"{path} is damaged at byte {done.length} of {size}: the record there does not match its checksum{follow}. "
@@ -144,7 +144,7 @@ def _damaged(path: str, done: Replay, size: int) -> CorruptStoreError:
     )
 
 
-def _apply_frame(done: Replay, payload: bytes, path: str) -> None:
+def _apply_frame(done: StoreReplay, payload: bytes, path: str) -> None:
     try:
         records = _decoder.decode(payload)
     except msgspec.DecodeError as error:
@@ -153,10 +153,10 @@ def _apply_frame(done: Replay, payload: bytes, path: str) -> None:
             "start the version of semel that wrote the file"
         ) from None
     for record in records:
-        follows = record.revision - done.revision == (1 if isinstance(record, Written) else 0)
-        if isinstance(record, State):
+        follows = record.revision - done.revision == (1 if isinstance(record, WrittenTransaction) else 0)
+        if isinstance(record, StoreState):
             follows = done.frames == 0
-        if not follows or (done.frames == 0 and isinstance(record, Written)):
+        if not follows or (done.frames == 0 and isinstance(record, WrittenTransaction)):
             raise CorruptStoreError(
                 f"{path}: transaction {record.revision} at byte {done.length} does not follow {done.revision}; "
                 "restore the file from a copy of the data directory"
@@ -213,7 +213,7 @@ class LocalSession:
 class LocalStore:
     """`Store` over one file. Later calls see a change at once. `transact` returns once its change is durable."""
 
-    def __init__(self, disk: Disk, path: str, state: Replay, file: File) -> None:
+    def __init__(self, disk: Disk, path: str, state: StoreReplay, file: File) -> None:
         self._disk = disk
         self._path = path
         self._state = state
@@ -221,7 +221,7 @@ class LocalStore:
         self._compacted_bytes = file.size()
         self._pending: list[Record] = []
         self._waiters = OffsetWaiters()
-        self._history = History(state.revision)
+        self._history = StoreHistory(state.revision)
         self._leases = 0  # granted since the start
         self._open_leases: dict[int, None] = {}
         self._flushing: Task[None] | None = None
@@ -240,12 +240,12 @@ class LocalStore:
             raise _damaged(path, state, 0)
         orphans = sorted(state.leases)
         if orphans:
-            state.apply(Written(state.revision + 1, [(key, None) for key in orphans]))
+            state.apply(WrittenTransaction(state.revision + 1, [(key, None) for key in orphans]))
         if state.frames != 1 or state.length != len(data) or orphans:
             disk.write_atomically(path, frame(state.state()), private=True)
         return cls(disk, path, state, disk.open(path))
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         """The entry of `key`, or None."""
         self._check_open()
         entry = self._state.entries.get(key)
@@ -318,13 +318,15 @@ class LocalStore:
             revision = self._state.revision
             await self._durable(revision)
             return revision
-        written = Written(self._state.revision + 1, [(c.key, c.value if isinstance(c, Put) else None) for c in changes])
+        written = WrittenTransaction(
+            self._state.revision + 1, [(c.key, c.value if isinstance(c, Put) else None) for c in changes]
+        )
         leases = [(c.key, c.lease) for c in changes if isinstance(c, Put) and c.lease != NO_LEASE]
         records: list[Record] = [written, Leased(written.revision, leases)] if leases else [written]
         for record in records:
             self._state.apply(record)
         self._pending += records
-        seen = (self._state.entries.get(c.key) or Gone(c.key, written.revision) for c in changes)
+        seen = (self._state.entries.get(c.key) or RemovedKey(c.key, written.revision) for c in changes)
         self._history.add(tuple(seen), written.revision)
         await self._durable(written.revision)
         return written.revision

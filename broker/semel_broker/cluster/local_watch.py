@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from semel_broker.cluster.store import Changes, CompactedError, Entry, Gone, StoreClosedError
+from semel_broker.cluster.store import Changes, CompactedError, RemovedKey, StoreClosedError, StoreEntry
 
 TRANSACTIONS_KEPT: Final = 1024
 
 
-class History:
+class StoreHistory:
     """The last transactions, one per revision without a gap, and the readers that wait for the next one."""
 
     def __init__(self, revision: int) -> None:
@@ -27,7 +27,7 @@ class History:
         self._before = revision  # the revision before the oldest that is kept
         self._waiting: list[Future[None]] = []
 
-    def add(self, changes: tuple[Entry | Gone, ...], revision: int) -> None:
+    def add(self, changes: tuple[StoreEntry | RemovedKey, ...], revision: int) -> None:
         """Add an applied transaction. Readers get it after `reached`, when it is durable."""
         assert revision == self._before + len(self._written) + 1, (revision, self._before, len(self._written))
         self._written.append(Changes(changes, revision))
@@ -67,9 +67,9 @@ class History:
 
 
 class LocalWatch:
-    """`Watch` over a `History`."""
+    """`Watch` over a `StoreHistory`."""
 
-    def __init__(self, history: History, prefix: str, revision: int) -> None:
+    def __init__(self, history: StoreHistory, prefix: str, revision: int) -> None:
         self._history = history
         self._prefix = prefix
         self._revision = revision

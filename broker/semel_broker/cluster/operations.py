@@ -16,7 +16,7 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Place
 from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, alter
 from semel_broker.cluster.records import topic_key
-from semel_broker.cluster.steps import Batch, Step, log_steps, pack
+from semel_broker.cluster.steps import Step, StepBatch, log_steps, pack
 from semel_broker.cluster.store import CHANGES_MAX, Store
 from semel_broker.cluster.writes import catch_up, stays_absent, stays_as_is, write
 from semel_broker.scheduling.turns import Slices
@@ -115,7 +115,7 @@ class Operations:
         await catch_up(self._feed)
         return True
 
-    async def _write(self, batch: Batch) -> bool:
+    async def _write(self, batch: StepBatch) -> bool:
         """Write a transaction. Returns whether it was written, once the image shows it. Raises REQUEST_TIMED_OUT."""
         is_written = await write(self._store, self._feed, batch.expects, batch.changes)
         if is_written:
@@ -123,6 +123,6 @@ class Operations:
         return is_written
 
 
-def partitions_of(batch: Batch) -> list[Place]:
+def partitions_of(batch: StepBatch) -> list[Place]:
     """The partitions that a transaction changes."""
     return [place for step in batch.steps for place in step.places]

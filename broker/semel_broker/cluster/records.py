@@ -4,7 +4,7 @@
 |---|---|---|
 | `cluster/id` | 22 characters of base64 | the first broker |
 | `brokers/<id>` | `BrokerRecord`, as long as the broker's session lives | the broker |
-| `admissions/<id>` | `Admission` | the controller |
+| `admissions/<id>` | `BrokerAdmission` | the controller |
 | `leaving/<id>` | `Leaving`, as long as the broker's session lives | the broker |
 | `offline/<id>` | `Offline`, as long as the broker's session lives | the broker |
 | `controller` | `ControllerRecord`, as long as its session lives | the first broker that writes it |
@@ -100,7 +100,7 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.endpoints.get(listener)
 
 
-class Admission(msgspec.Struct, frozen=True):
+class BrokerAdmission(msgspec.Struct, frozen=True):
     """The registration with this broker epoch may lead and be in sync: no partition state refers to an earlier one.
     `is_synced`: copied from that registration; elections use it after the broker has registered again."""
 

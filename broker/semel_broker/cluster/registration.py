@@ -31,7 +31,6 @@ from semel_broker.cluster.store import (
     ABSENT,
     Change,
     Delete,
-    Entry,
     Expect,
     OutcomeUnknownError,
     Put,
@@ -39,6 +38,7 @@ from semel_broker.cluster.store import (
     SessionEndedError,
     Store,
     StoreClosedError,
+    StoreEntry,
     StoreError,
     StoreUnavailableError,
 )
@@ -296,7 +296,7 @@ class Registration:
                 changes.append(Delete(CONTROLLER))
         return await self._store.transact(expects, changes)
 
-    async def _wait_for(self, other: _OtherBroker, entry: Entry, there: BrokerRecord) -> None:
+    async def _wait_for(self, other: _OtherBroker, entry: StoreEntry, there: BrokerRecord) -> None:
         """Another broker has the id: pause, so that its session can expire. Raises NodeIdTakenError if it is alive."""
         now, is_new = self._world.monotonic(), other.revision == ABSENT
         if is_new:

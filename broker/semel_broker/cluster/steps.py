@@ -26,7 +26,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, object] = {}
 
 
-class Batch(msgspec.Struct, frozen=True):
+class StepBatch(msgspec.Struct, frozen=True):
     """The steps of one transaction."""
 
     expects: list[Expect]
@@ -34,7 +34,7 @@ class Batch(msgspec.Struct, frozen=True):
     steps: list[Step]
 
 
-def pack(steps: Sequence[Step], size_max: int, common: Sequence[Expect] = ()) -> Iterator[Batch]:
+def pack(steps: Sequence[Step], size_max: int, common: Sequence[Expect] = ()) -> Iterator[StepBatch]:
     """Pack the steps, in order, into transactions of at most `size_max` changes and as many expectations, including
     `common`. A larger step gets a transaction of its own."""
     at = 0
@@ -49,7 +49,7 @@ def pack(steps: Sequence[Step], size_max: int, common: Sequence[Expect] = ()) ->
             expects |= more
             changes += step.changes
             end += 1
-        yield Batch(list(expects.values()), changes, list(steps[at:end]))
+        yield StepBatch(list(expects.values()), changes, list(steps[at:end]))
         at = end
 
 

@@ -20,7 +20,7 @@ from typing import Protocol
 import msgspec
 
 
-class Entry(msgspec.Struct, frozen=True):
+class StoreEntry(msgspec.Struct, frozen=True):
     """A key, its value, and the revision of the transaction that last wrote it."""
 
     key: str
@@ -31,7 +31,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True):
     """The entries under a prefix at one revision, in key order."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[StoreEntry, ...]
     revision: int
 
 
@@ -67,7 +67,7 @@ class Expect(msgspec.Struct, frozen=True):
     revision: int = ABSENT
 
 
-class Gone(msgspec.Struct, frozen=True):
+class RemovedKey(msgspec.Struct, frozen=True):
     """A key that was removed, and the revision of the transaction that removed it."""
 
     key: str
@@ -77,7 +77,7 @@ class Gone(msgspec.Struct, frozen=True):
 class Changes(msgspec.Struct, frozen=True):
     """Whole transactions under a prefix, oldest first: entries written and keys removed, at least one."""
 
-    changes: tuple[Entry | Gone, ...]
+    changes: tuple[StoreEntry | RemovedKey, ...]
     revision: int
 
 
@@ -174,7 +174,7 @@ class Store(Protocol):
     All methods raise StoreUnavailableError when the store cannot be reached in time, StoreClosedError after `close`.
     """
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         """The entry of `key`, or None."""
         ...
 

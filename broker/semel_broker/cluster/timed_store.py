@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from semel_storage.histogram import Histogram
 
-from semel_broker.cluster.store import Change, Entry, Expect, Listing, Session, Store, StoreError, Watch
+from semel_broker.cluster.store import Change, Expect, Listing, Session, Store, StoreEntry, StoreError, Watch
 from semel_broker.counters.counters import StoreCounters
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ class TimedStore:
         self.counters = StoreCounters()
         self._store, self._monotonic = store, monotonic
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         """See `Store`."""
         return await self._timed("get", self._store.get(key))
 

@@ -52,7 +52,7 @@ Matcher = tuple[tuple[str, Expression], ...]
 """(key, expression)."""
 
 
-class Subscription(msgspec.Struct, frozen=True):
+class MetricsSubscription(msgspec.Struct, frozen=True):
     """One subscription in force."""
 
     metrics: tuple[str, ...]
@@ -103,11 +103,11 @@ def matcher(patterns: Iterable[str]) -> Matcher:
     return tuple(made.items())
 
 
-def subscription(given: Mapping[str, str]) -> Subscription:
+def subscription(given: Mapping[str, str]) -> MetricsSubscription:
     """The subscription with these settings. Raises ConfigError, KafkaError for stored ones that are not valid."""
     parsed = parse_all(given, CLIENT_METRICS_SETTINGS)
     settings = ClientMetricsSettings(**{CLIENT_METRICS_SETTINGS[name].field: value for name, value in parsed.items()})
-    return Subscription(settings.metrics, settings.interval_ms, matcher(settings.match))
+    return MetricsSubscription(settings.metrics, settings.interval_ms, matcher(settings.match))
 
 
 def value_of(name: str, given: Mapping[str, str]) -> ConfigValue:

@@ -15,7 +15,7 @@ from semel_broker.config.settings import ConfigType, Setting
 Configs = Mapping[str, str | None]
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     """The operations of IncrementalAlterConfigs."""
 
     SET = 0
@@ -58,12 +58,12 @@ def edited(
     result: dict[str, str | None] = dict(given)
     for edit in edits:
         match edit.operation:
-            case Operation.SET:
+            case ConfigOperation.SET:
                 _check_value(edit.name, edit.value)
                 result[edit.name] = edit.value
-            case Operation.DELETE:
+            case ConfigOperation.DELETE:
                 result.pop(edit.name, None)
-            case Operation.APPEND | Operation.SUBTRACT:
+            case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
                 result[edit.name] = _list_edited(edit, declared, in_force)
             case _:
                 raise KafkaError(
@@ -80,7 +80,7 @@ def _list_edited(edit: Edit, declared: Mapping[str, Setting], in_force: Callable
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{edit.name} is no list: set it instead")
     now = _elements(in_force(edit.name) if setting is not None else None)
     asked = _elements(edit.value)
-    if edit.operation == Operation.APPEND:
+    if edit.operation == ConfigOperation.APPEND:
         return ",".join([*now, *(element for element in asked if element not in now)])
     return ",".join(element for element in now if element not in asked)
 

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import Row
 
-from semel_broker.coordination.journal import Journal, Stored
+from semel_broker.coordination.journal import Journal, JournalAppend
 from semel_broker.coordination.producer_ids import FreshIds, NeedsProducerIdError, ProducerIds
 from semel_broker.coordination.producer_owners import transactional_owner
 from semel_broker.world import World
@@ -169,7 +169,7 @@ class Engine:
         """As `Journal.check_room`."""
         self._journal.check_room()
 
-    def append(self, rows: Sequence[Row]) -> Stored:
+    def append(self, rows: Sequence[Row]) -> JournalAppend:
         """Append the records of a decision. Raises the error of a closed engine, and those of `Journal.append`."""
         if self.closed is not None:
             raise self.closed

@@ -5,8 +5,8 @@ the partition, so the leader of the partition coordinates the id (`shards`).
 
 A record takes effect once it is stored: below the high watermark. There are two ways to wait for that:
 
-- `append` returns a `Stored`, and the caller awaits `Stored.durable`. Transactional ids and transaction groups do this:
-  one id has at most one record under way, and the order among ids does not matter.
+- `append` returns a `JournalAppend`, and the caller awaits `JournalAppend.durable`. Transactional ids and transaction
+  groups do this: one id has at most one record under way, and the order among ids does not matter.
 - `write` takes callbacks, and the journal calls them in the order of the log, which is what a replay does. Consumer
   groups do this: many commits of one group are under way at once. With a producer the records are part of its
   transaction (KIP-98). The coordinator numbers them, because the producer itself writes nothing to this partition.
@@ -46,14 +46,14 @@ REFUSALS = {
 """The partition's error -> the coordinator's error. Any other one becomes UNKNOWN_SERVER_ERROR."""
 
 
-class Producer(msgspec.Struct, frozen=True, gc=False):
+class RecordProducer(msgspec.Struct, frozen=True, gc=False):
     """The producer whose transaction a record is part of."""
 
     producer_id: int
     producer_epoch: int
 
 
-class Stored(msgspec.Struct, frozen=True):
+class JournalAppend(msgspec.Struct, frozen=True):
     """An append: durable once everything below `end_offset` is."""
 
     partition: Partition
@@ -74,7 +74,7 @@ class Stored(msgspec.Struct, frozen=True):
             raise _coordinator_error(error) from error
 
 
-class Entry(msgspec.Struct, frozen=True):
+class AppendedEntry(msgspec.Struct, frozen=True):
     """Rows that `write` has appended. The journal calls `apply` once everything below `end_offset` is durable, or
     `refuse` if that cannot be."""
 
@@ -92,7 +92,7 @@ class Journal:
         self._world = world
         self._partition = partition
         self._passed = passed
-        self._pending: deque[Entry] = deque()
+        self._pending: deque[AppendedEntry] = deque()
         self._settling: Task[None] | None = None
 
     def check_room(self) -> None:
@@ -105,7 +105,7 @@ class Journal:
 
     # --- one append, awaited by its caller ---
 
-    def append(self, rows: Sequence[Row], *, lazily: bool = False) -> Stored:
+    def append(self, rows: Sequence[Row], *, lazily: bool = False) -> JournalAppend:
         """Append `rows` as one batch: the next leader finds all of them or none. `lazily`: no caller waits for it.
 
         Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR or the error `passed`: then the journal
@@ -120,7 +120,7 @@ class Journal:
             result = self._partition.append(batch, header=read_header(batch), lazily=lazily)
         except KafkaError as error:
             raise _coordinator_error(error, self._passed) from error
-        return Stored(self._partition, result.last_offset + 1)
+        return JournalAppend(self._partition, result.last_offset + 1)
 
     # --- appends that take effect in the order of the log ---
 
@@ -134,7 +134,7 @@ class Journal:
         rows: Sequence[Row],
         apply: Callable[[], None],
         refuse: Callable[[Exception], None],
-        producer: Producer | None = None,
+        producer: RecordProducer | None = None,
         *,
         in_one_batch: bool = False,
         frees: bool = False,
@@ -159,7 +159,7 @@ class Journal:
         if not pending and partition.high_watermark >= partition.end_offset:
             apply()
             return
-        pending.append(Entry(partition.end_offset, apply, refuse, rows))
+        pending.append(AppendedEntry(partition.end_offset, apply, refuse, rows))
         if self._settling is None:
             self._settling = get_running_loop().create_task(self._settle())
 
@@ -167,7 +167,7 @@ class Journal:
         self,
         rows: Sequence[Row],
         apply: Callable[[], None],
-        producer: Producer | None = None,
+        producer: RecordProducer | None = None,
         *,
         in_one_batch: bool = False,
         frees: bool = False,
@@ -195,7 +195,7 @@ class Journal:
         pending = self._pending
         if pending:
             done: Future[None] = get_running_loop().create_future()
-            pending.append(Entry(pending[-1].end_offset, partial(_resolve, done), partial(_release, done)))
+            pending.append(AppendedEntry(pending[-1].end_offset, partial(_resolve, done), partial(_release, done)))
             await done
 
     async def close(self) -> None:
@@ -258,13 +258,13 @@ class Journal:
             self._settling = None  # no await since the last look at `pending`: no write was missed
 
 
-def _apply_durable(pending: deque[Entry], high_watermark: int) -> None:
+def _apply_durable(pending: deque[AppendedEntry], high_watermark: int) -> None:
     while pending and pending[0].end_offset <= high_watermark:
         pending[0].apply()
         pending.popleft()
 
 
-def _batch(records: Sequence[Record], partition: Partition, producer: Producer | None) -> bytes:
+def _batch(records: Sequence[Record], partition: Partition, producer: RecordProducer | None) -> bytes:
     if producer is None:
         return build_batch(records)
     state = partition.log.producers.get(producer.producer_id)

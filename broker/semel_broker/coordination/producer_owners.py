@@ -16,7 +16,7 @@ from typing import Final
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.coordination.recent import Recent
+from semel_broker.coordination.lru_table import LruTable
 from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.world import Logger
 
@@ -56,7 +56,7 @@ class ProducerOwners:
         self._log = log
         self._clock = clock
         self._unbound_end = unbound_end
-        self._verified: Recent[int, str] = Recent(VERIFIED_MAX)
+        self._verified: LruTable[int, str] = LruTable(VERIFIED_MAX)
         self._refusals: OrderedDict[str, tuple[float, int]] = OrderedDict()  # since when, and how many
 
     def bind(self, owner: str, number: int) -> int:

@@ -7,7 +7,7 @@ from semel_storage.histogram import Histogram
 
 from semel_broker.counters.connections import ConnectionCounters
 from semel_broker.counters.coordinators import GroupCounters, TransactionCounters
-from semel_broker.counters.requests import RequestCounters, Work
+from semel_broker.counters.requests import CurrentRequest, RequestCounters
 from semel_broker.counters.security import SecurityCounters
 
 
@@ -34,6 +34,6 @@ class Counters(Struct):
     transactions: TransactionCounters = field(default_factory=TransactionCounters)
     groups: GroupCounters = field(default_factory=GroupCounters)
     security: SecurityCounters = field(default_factory=SecurityCounters)
-    work: Work = field(default_factory=Work)
+    work: CurrentRequest = field(default_factory=CurrentRequest)
     recovery_seconds: float = 0.0
     """The time that the start took to open and recover all logs."""

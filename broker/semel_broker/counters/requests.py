@@ -128,7 +128,7 @@ def _some(rows: Any) -> Any:
     return () if rows is None or isinstance(rows, Encoded) else rows[:ROWS_MAX]
 
 
-class Work:
+class CurrentRequest:
     """The request that the event loop works on now; a watchdog reads it from another thread.
 
     `api`: None between requests. `request`: once it is decoded.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from semel_broker.answers import CloseConnectionError
-from semel_broker.coordination.recent import Recent
+from semel_broker.coordination.lru_table import LruTable
 
 MEMBERS_MAX: Final = 100_000
 """The members that are remembered. A late request of a member that is forgotten is not noticed."""
@@ -24,7 +24,7 @@ class NewestConnections:
     matter."""
 
     def __init__(self) -> None:
-        self._newest: Recent[tuple[str, str], int] = Recent(MEMBERS_MAX)  # by group id and member id
+        self._newest: LruTable[tuple[str, str], int] = LruTable(MEMBERS_MAX)  # by group id and member id
 
     def check(self, group_id: str, member_id: str, connection: int) -> None:
         """Raise CloseConnectionError: the member has used a newer connection."""

@@ -27,13 +27,13 @@ from semel_broker.groups.consumer.model import (
     ConsumerGroup,
     Current,
     MemberState,
-    Places,
     SetCurrent,
     SetEpoch,
     SetMember,
+    TopicIdPartitions,
 )
 from semel_broker.groups.consumer.records import rows
-from semel_broker.groups.consumer.requests import JOIN, LEAVE, Catalog, ConsumerRules, Heartbeat, Place
+from semel_broker.groups.consumer.requests import JOIN, LEAVE, Catalog, ConsumerRules, Heartbeat, HeartbeatAnswer
 from semel_broker.groups.deadlines import Key
 from semel_broker.groups.group import CONSUMER, Group
 from semel_broker.groups.migration import Downgrade, check_upgrade
@@ -46,7 +46,7 @@ RETRY_MS = 1_000
 """Between attempts to remove a member while records cannot be stored."""
 
 
-class Session(msgspec.Struct, kw_only=True):
+class MemberSession(msgspec.Struct, kw_only=True):
     """What the coordinator knows of a member without records. Times on the monotonic clock.
 
     `least_ms`: the session does not end before, because a former coordinator may extend it until then (`resume`).
@@ -60,15 +60,15 @@ class Session(msgspec.Struct, kw_only=True):
     expires_ms: int
     least_ms: int = 0
     due_by_ms: int | None = None
-    awaits: Places | Literal["join", "sync"] | None = None
-    disowned: Places = NOTHING
+    awaits: TopicIdPartitions | Literal["join", "sync"] | None = None
+    disowned: TopicIdPartitions = NOTHING
     is_ending: bool = False
 
     @property
     def due_ms(self) -> int:
         return self.expires_ms if self.due_by_ms is None else min(self.expires_ms, self.due_by_ms)
 
-    def wait_for(self, awaits: Places | Literal["join", "sync"] | None, due_by_ms: int) -> None:
+    def wait_for(self, awaits: TopicIdPartitions | Literal["join", "sync"] | None, due_by_ms: int) -> None:
         """Set what the member has to do; for what it has to do already the deadline stays."""
         if awaits != self.awaits:
             self.awaits, self.due_by_ms = awaits, None if awaits is None else due_by_ms
@@ -111,7 +111,7 @@ class ConsumerGroups:
         self._heartbeats_over = heartbeats_over
         self._counters = counters
         self._turns = turns
-        self._sessions: dict[Key, Session] = {}
+        self._sessions: dict[Key, MemberSession] = {}
         self._tasks: dict[Task[None], None] = {}
         self._rules = ConsumerRules(
             size_max=config.group_consumer_max_size, assignors=tuple(config.group_consumer_assignors)
@@ -136,7 +136,7 @@ class ConsumerGroups:
 
     # --- requests ---
 
-    async def heartbeat(self, group_id: str, ask: Heartbeat, connection: int = 0) -> Place:
+    async def heartbeat(self, group_id: str, ask: Heartbeat, connection: int = 0) -> HeartbeatAnswer:
         """ConsumerGroupHeartbeat: answered once everything that it changes is durable. `connection`: its number; 0 if
         it does not matter.
 
@@ -151,7 +151,7 @@ class ConsumerGroups:
         if is_quiet and not self._is_ending(group_id, ask.member_id):
             self._has_beaten_over(group_id, ask.member_id, connection)
             self._renew(group_id, ask.member_id)
-            return Place(member_id=ask.member_id, epoch=ask.epoch)
+            return HeartbeatAnswer(member_id=ask.member_id, epoch=ask.epoch)
         group = await self._enter(group_id, ask)
         with self._leaving(group):
             if group.consumer is None:
@@ -188,7 +188,7 @@ class ConsumerGroups:
             return ask
         return msgspec.structs.replace(ask, owned=current.assigned)
 
-    def _note_disowned(self, group_id: str, ask: Heartbeat, session: Session) -> None:
+    def _note_disowned(self, group_id: str, ask: Heartbeat, session: MemberSession) -> None:
         """Remember for the next heartbeat what `_completed` needs to know of this one."""
         group = self._groups[group_id].consumer
         current = group.current(ask.member_id) if group is not None else Current()
@@ -201,7 +201,7 @@ class ConsumerGroups:
         if (group_id, member_id) in self._sessions:
             self._heartbeats_over.note(group_id, member_id, connection)
 
-    async def _upgrade(self, group: Group, ask: Heartbeat, connection: int) -> Place:
+    async def _upgrade(self, group: Group, ask: Heartbeat, connection: int) -> HeartbeatAnswer:
         """The first member of the consumer protocol joins a classic group, whose members it keeps.
 
         Raises as `heartbeat`.
@@ -387,7 +387,9 @@ class ConsumerGroups:
         if self._is_ending(group_id, member_id):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the session of {member_id} has ended: join again")
 
-    def _renew(self, group_id: str, member_id: str, *, has_joined: bool = False, has_synced: bool = False) -> Session:
+    def _renew(
+        self, group_id: str, member_id: str, *, has_joined: bool = False, has_synced: bool = False
+    ) -> MemberSession:
         """The session starts again; what the member has to do keeps its deadline."""
         group = self._groups[group_id].consumer
         assert group is not None
@@ -395,7 +397,7 @@ class ConsumerGroups:
         key = group_id, member_id
         session = self._sessions.get(key)
         if session is None:
-            session = self._sessions[key] = Session(expires_ms=0)
+            session = self._sessions[key] = MemberSession(expires_ms=0)
         member, current = group.members[member_id], group.current(member_id)
         due_by_ms = now_ms + max(member.rebalance_timeout_ms, 0)
         if member.classic is None:

@@ -52,7 +52,7 @@ class GroupCoordinator:
             lambda partition, reading: GroupShard(
                 world,
                 config,
-                self.counts,
+                self.is_of_current_topic,
                 topics.catch_up,
                 self.catalog,
                 self.session_timeout_ms,
@@ -169,7 +169,7 @@ class GroupCoordinator:
         """The committed offsets of all groups here, and those of open transactions."""
         return sum(shard.offset_store.count for shard in self.shards.here())
 
-    def counts(self, topic: str, committed: CommittedOffset) -> bool:
+    def is_of_current_topic(self, topic: str, committed: CommittedOffset) -> bool:
         """Whether the offset was committed for the topic that has this name now, not for a deleted one (KIP-516)."""
         known = self._topics.get(topic)
         return known is not None and committed.topic_id in (known.topic_id, ZERO_UUID)

@@ -22,7 +22,7 @@ ABSENT = -1
 NO_USER_DATA = struct.pack(">i", ABSENT)
 
 
-class Subscription(msgspec.Struct, frozen=True):
+class EmbeddedSubscription(msgspec.Struct, frozen=True):
     """What a consumer of the classic protocol wants, and the partitions that it says it owns."""
 
     version: int
@@ -31,7 +31,7 @@ class Subscription(msgspec.Struct, frozen=True):
     rack_id: str | None = None
 
 
-def subscription_of(metadata: bytes) -> Subscription | None:
+def subscription_of(metadata: bytes) -> EmbeddedSubscription | None:
     """The subscription in the metadata of a JoinGroup; None: it cannot be read."""
     try:
         return _subscription(_Reader(metadata))
@@ -122,7 +122,7 @@ class _Reader:
         return tuple(found)
 
 
-def _subscription(reader: _Reader) -> Subscription:
+def _subscription(reader: _Reader) -> EmbeddedSubscription:
     version = reader.short()
     if version < 0:
         raise ValueError("there is no such version")
@@ -131,4 +131,4 @@ def _subscription(reader: _Reader) -> Subscription:
     owned = reader.places() if version >= OWNED_VERSION else ()
     if version >= RACK_VERSION:
         reader.integer()  # the generation of what it owns
-    return Subscription(version, topics, owned, reader.nullable_string() if version >= RACK_VERSION else None)
+    return EmbeddedSubscription(version, topics, owned, reader.nullable_string() if version >= RACK_VERSION else None)

@@ -44,7 +44,7 @@ NEXT: dict[GroupState, tuple[GroupState, ...]] = {
 """All transitions between states."""
 
 
-class Member(msgspec.Struct, kw_only=True):
+class ClassicMember(msgspec.Struct, kw_only=True):
     """One member. `expires_ms`: when its session ends, on the monotonic clock. `joining` and `syncing`: the future to
     resolve when the join or the sync completes (opaque here; None: no request waits). `carried_epoch`: the member's
     epoch in the consumer protocol, which the group has just left; None once the next generation has begun."""
@@ -92,7 +92,7 @@ class Group(msgspec.Struct, kw_only=True):
     protocol: str | None = None
     generation_id: int = 0
     leader: str | None = None
-    members: dict[str, Member] = {}
+    members: dict[str, ClassicMember] = {}
     static_members: dict[str, str] = {}
     pending: dict[str, int] = {}
     awaited: dict[str, int] = {}
@@ -168,7 +168,7 @@ class Group(msgspec.Struct, kw_only=True):
 
     # --- members ---
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicMember) -> None:
         """Add `member`; the first one sets the group's protocol type and leads it."""
         assert member.member_id not in self.members
         if not self.members:
@@ -183,7 +183,7 @@ class Group(msgspec.Struct, kw_only=True):
         self.joining_count += member.joining is not None
         self.forget_id(member.member_id)
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicMember) -> None:
         """Remove `member`; if it was the leader, the longest-standing member leads."""
         del self.members[member.member_id]
         if member.instance_id is not None:
@@ -206,7 +206,7 @@ class Group(msgspec.Struct, kw_only=True):
         self.leader = self.protocol = self.deadline_ms = self.initial_limit_ms = None
         self.state = GroupState.EMPTY
 
-    def restore(self, members: Iterable[Member], protocol: str | None, leader: str | None) -> None:
+    def restore(self, members: Iterable[ClassicMember], protocol: str | None, leader: str | None) -> None:
         """Put members into a group that has none; they go on. Without a `leader` they have to join again."""
         assert not self.members
         for member in members:
@@ -215,7 +215,7 @@ class Group(msgspec.Struct, kw_only=True):
         self.leader = leader if leader in self.members else next(iter(self.members), None)
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
 
-    def rename(self, member: Member, member_id: str) -> None:
+    def rename(self, member: ClassicMember, member_id: str) -> None:
         """A static member's new incarnation takes its place under a new id."""
         assert member_id not in self.members
         old_id = member.member_id
@@ -226,18 +226,18 @@ class Group(msgspec.Struct, kw_only=True):
         if self.leader == old_id:
             self.leader = member_id
 
-    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+    def set_protocols(self, member: ClassicMember, protocols: Protocols) -> None:
         self._count(member.protocols, -1)
         member.protocols = protocols
         self._count(protocols, +1)
 
-    def set_joining(self, member: Member, to: object | None) -> object | None:
+    def set_joining(self, member: ClassicMember, to: object | None) -> object | None:
         """Set the future of `member`'s join (None: no request waits); returns the previous one."""
         before, member.joining = member.joining, to
         self.joining_count += (to is not None) - (before is not None)
         return before
 
-    def find(self, member_id: str, instance_id: str | None) -> Member:
+    def find(self, member_id: str, instance_id: str | None) -> ClassicMember:
         """The member of this identity. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another incarnation of
         the same instance has taken over (KIP-345)."""
         if instance_id is not None:
@@ -258,7 +258,7 @@ class Group(msgspec.Struct, kw_only=True):
 
     # --- protocols ---
 
-    def supports(self, protocol_type: str, protocols: Protocols, instead_of: Member | None = None) -> bool:
+    def supports(self, protocol_type: str, protocols: Protocols, instead_of: ClassicMember | None = None) -> bool:
         """Whether the group and these protocols share one (in the place of `instead_of`, if the member is known)."""
         if not protocol_type or not protocols:
             return False
@@ -294,7 +294,7 @@ class Group(msgspec.Struct, kw_only=True):
             return None
         return subscribed_topics(member.metadata_for(self.protocol) for member in self.members.values())
 
-    def given_up_by(self, member: Member) -> frozenset[tuple[str, int]]:
+    def given_up_by(self, member: ClassicMember) -> frozenset[tuple[str, int]]:
         """The (topic, partition) that `member` owned when it joined this generation, and that no member has in it.
 
         A cooperative member first revokes such partitions, and then joins again: only the next generation assigns them
@@ -313,6 +313,6 @@ class Group(msgspec.Struct, kw_only=True):
             given_up = given_up.difference(assigned)
         return given_up
 
-    def waiting(self) -> Iterator[Member]:
+    def waiting(self) -> Iterator[ClassicMember]:
         """Members with a JoinGroup or SyncGroup that waits."""
         return (m for m in self.members.values() if m.joining is not None or m.syncing is not None)

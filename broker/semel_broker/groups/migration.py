@@ -23,24 +23,24 @@ from semel_broker.groups.consumer.model import (
     ConsumerGroup,
     Current,
     MemberState,
-    Place,
-    Places,
     SetAssignmentEpoch,
     SetCurrent,
     SetEpoch,
     SetMember,
     SetTarget,
+    TopicIdPartition,
+    TopicIdPartitions,
 )
 from semel_broker.groups.consumer.model import Member as ConsumerMember
 from semel_broker.groups.consumer.requests import JOIN, Catalog, Heartbeat
 from semel_broker.groups.embedded import (
+    EmbeddedSubscription,
     NamedPlaces,
-    Subscription,
     assignment_of,
     encoded_assignment,
     subscription_of,
 )
-from semel_broker.groups.group import CONSUMER, Group, GroupState, Member
+from semel_broker.groups.group import CONSUMER, ClassicMember, Group, GroupState
 from semel_broker.groups.requests import Join
 
 UPGRADES = "upgrade", "bidirectional"
@@ -53,7 +53,7 @@ class Downgrade(msgspec.Struct, frozen=True, kw_only=True):
     group_id: str
     generation_id: int
     protocol: str
-    members: list[Member]
+    members: list[ClassicMember]
 
 
 # --- into the consumer protocol ---------------------------------------------------------------------------------------
@@ -84,8 +84,8 @@ def upgraded(group: Group, catalog: Catalog) -> tuple[Change, ...]:
     if not members:
         return ()
     said = {member.member_id: _read(group, member) for member in members}
-    taken: set[Place] = set()
-    assigned: dict[str, Places] = {}
+    taken: set[TopicIdPartition] = set()
+    assigned: dict[str, TopicIdPartitions] = {}
     for member_id, (_, named) in said.items():
         assigned[member_id] = _places(named, catalog) - taken
         taken |= assigned[member_id]
@@ -108,7 +108,7 @@ def upgraded(group: Group, catalog: Catalog) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _read(group: Group, member: Member) -> tuple[Subscription, NamedPlaces]:
+def _read(group: Group, member: ClassicMember) -> tuple[EmbeddedSubscription, NamedPlaces]:
     name = group.protocol if group.protocol is not None else member.protocols[0][0]
     subscription, assigned = subscription_of(member.metadata_for(name)), assignment_of(member.assignment)
     if subscription is None or assigned is None:
@@ -120,7 +120,7 @@ def _read(group: Group, member: Member) -> tuple[Subscription, NamedPlaces]:
     return subscription, assigned
 
 
-def _consumer_member(member: Member, subscription: Subscription) -> ConsumerMember:
+def _consumer_member(member: ClassicMember, subscription: EmbeddedSubscription) -> ConsumerMember:
     return ConsumerMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -203,9 +203,9 @@ def downgraded(group: ConsumerGroup, generation_id: int, policy: str, size_max: 
     )
 
 
-def _classic_member(group: ConsumerGroup, member: ConsumerMember, classic: Classic) -> Member:
+def _classic_member(group: ConsumerGroup, member: ConsumerMember, classic: Classic) -> ClassicMember:
     epoch = group.current(member.member_id).epoch
-    return Member(
+    return ClassicMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
         client_id=member.client_id,
@@ -223,7 +223,7 @@ def _classic_member(group: ConsumerGroup, member: ConsumerMember, classic: Class
 # --- small things -----------------------------------------------------------------------------------------------------
 
 
-def _places(named: NamedPlaces, catalog: Catalog) -> Places:
+def _places(named: NamedPlaces, catalog: Catalog) -> TopicIdPartitions:
     """Partitions by topic id, of topics that exist."""
     if not named:
         return NOTHING

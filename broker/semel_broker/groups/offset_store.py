@@ -15,7 +15,7 @@ from itertools import chain, islice
 from semel_protocol.errors import KafkaError
 from semel_storage.internal_topics import Row
 
-from semel_broker.coordination.journal import Journal, Producer
+from semel_broker.coordination.journal import Journal, RecordProducer
 from semel_broker.groups.consumer.records import rows as consumer_rows
 from semel_broker.groups.consumer.state import forget_group
 from semel_broker.groups.expiry import expired_offsets
@@ -37,7 +37,7 @@ def group_of(key: Key) -> str:
     return key[0]
 
 
-Counts = Callable[[str, CommittedOffset], bool]
+IsOfCurrentTopic = Callable[[str, CommittedOffset], bool]
 """(topic, committed) -> whether the offset was committed for the topic that has this name now."""
 
 
@@ -45,7 +45,7 @@ class OffsetStore:
     """The offsets that the groups of one partition have committed, and those of their open transactions.
 
     `groups` is the shard's table, to which the first offset of a group adds the group; `remove` removes a group.
-    `counts(topic, committed)`: whether the topic of this name is still the one that the offset was committed for.
+    `is_of_current_topic(topic, committed)`: whether the topic of this name is still the one of the commit.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class OffsetStore:
         journal: Journal,
         groups: dict[str, Group],
         remove: Callable[[Group], None],
-        counts: Counts,
+        is_of_current_topic: IsOfCurrentTopic,
     ) -> None:
         self._log = log
         self._journal = journal
         self._groups = groups
         self._remove = remove
-        self._counts = counts
+        self._is_of_current_topic = is_of_current_topic
         self._pending: PendingOffsets[Key, CommittedOffset] = PendingOffsets(group_of)
         self._committed_count = 0
         self._is_loaded = False
@@ -98,7 +98,7 @@ class OffsetStore:
 
     # --- transactions ---
 
-    async def hold(self, group_id: str, records: Sequence[OffsetRecord], producer: Producer) -> None:
+    async def hold(self, group_id: str, records: Sequence[OffsetRecord], producer: RecordProducer) -> None:
         """Commit as part of `producer`'s transaction: return once durable. The commit takes effect with the
         transaction.
 
@@ -210,12 +210,12 @@ class OffsetStore:
                 raise refused
 
     def _outlived(self, only_topic: str | None) -> dict[str, dict[tuple[str, int], None]]:
-        """Group id -> (topic, partition) without an offset that counts."""
+        """Group id -> (topic, partition) whose offsets are all of deleted topics."""
         found: dict[str, dict[tuple[str, int], None]] = {}
         for group_id, group in self._groups.items():
             for topic in group.offsets.topics() if only_topic is None else [only_topic]:
                 for partition, committed in group.offsets.of_topic(topic).items():
-                    if not self._counts(topic, committed):
+                    if not self._is_of_current_topic(topic, committed):
                         found.setdefault(group_id, {})[topic, partition] = None
         for (group_id, topic, partition), *_ in self._pending:
             if only_topic in (topic, None) and self._is_outlived(group_id, topic, partition):
@@ -223,12 +223,14 @@ class OffsetStore:
         return found
 
     def _is_outlived(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether there is an offset of this partition, also in an open transaction, and none that counts."""
+        """Whether there is an offset of this partition, also in an open transaction, and none of the current topic."""
         group = self._groups.get(group_id)
         present = group.offsets.get(topic, partition) if group is not None else None
         if present is not None:
-            return not self._counts(topic, present)
-        return any(not self._counts(topic, held) for held in self._pending.of((group_id, topic, partition)))
+            return not self._is_of_current_topic(topic, present)
+        return any(
+            not self._is_of_current_topic(topic, held) for held in self._pending.of((group_id, topic, partition))
+        )
 
     def _without_newer(self, group_id: str, doomed: Sequence[OffsetRecord]) -> list[OffsetRecord]:
         """The records without a newer value under way: a tombstone behind that value would delete it."""
@@ -243,7 +245,9 @@ class OffsetStore:
                 record
                 for record in (
                     *expired_offsets(group, now_ms, retention_ms),
-                    *group.offsets.tombstones(lambda topic, _, committed: not self._counts(topic, committed)),
+                    *group.offsets.tombstones(
+                        lambda topic, _, committed: not self._is_of_current_topic(topic, committed)
+                    ),
                 )
                 if not self.is_unstable(group.group_id, record.topic, record.partition)
             ]

@@ -23,10 +23,10 @@ from semel_storage.internal_topics import (
     encode_versioned,
 )
 
-from semel_broker.groups.group import CONSUMER, Group, Member
+from semel_broker.groups.group import CONSUMER, ClassicMember, Group
 from semel_broker.groups.migration import Downgrade
 from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
-from semel_broker.groups.requests import Moment
+from semel_broker.groups.requests import TimePoint
 from semel_broker.groups.state import Assign, Change, Empty, Replace
 
 OFFSET_COMMIT_VALUE_WITH_EXPIRY = 1
@@ -73,7 +73,7 @@ def offset_of(key: OffsetCommitKey, value: OffsetCommitValue | None) -> OffsetRe
     return OffsetRecord(key.topic, key.partition, committed)
 
 
-def group_row(group: Group, change: Change, now: Moment) -> Row:
+def group_row(group: Group, change: Change, now: TimePoint) -> Row:
     """The record of the group as it will be once `change` is applied."""
     emptied = isinstance(change, Empty)
     leader = group.leader
@@ -120,7 +120,7 @@ def group_tombstone(group_id: str) -> Row:
     return _group_key(group_id), None
 
 
-def restore(group: Group, value: GroupMetadataValue, now: Moment, grace_ms: int = 0) -> None:
+def restore(group: Group, value: GroupMetadataValue, now: TimePoint, grace_ms: int = 0) -> None:
     """Put a stored generation into a group that has no members: its members continue, each with a full session
     timeout until its next heartbeat. A generation without a leader was stored when the group left the consumer
     protocol. `grace_ms`: for so long a former coordinator may still answer heartbeats."""
@@ -129,7 +129,7 @@ def restore(group: Group, value: GroupMetadataValue, now: Moment, grace_ms: int 
     group.generation_id = value.generation
     group.since_ms = value.current_state_timestamp
     for row in value.members:
-        member = Member(
+        member = ClassicMember(
             member_id=row.member_id,
             instance_id=row.group_instance_id,
             client_id=row.client_id,
@@ -151,7 +151,7 @@ def _group_key(group_id: str) -> bytes:
     return encode_versioned(GroupMetadataKey(group=group_id), GROUP_METADATA_KEY)
 
 
-def _member_value(group: Group, member: Member, change: Change) -> GroupMetadataValueMember:
+def _member_value(group: Group, member: ClassicMember, change: Change) -> GroupMetadataValueMember:
     value = GroupMetadataValueMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,

@@ -20,13 +20,13 @@ from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset
 from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import offset_of, restore
-from semel_broker.groups.requests import Moment
+from semel_broker.groups.requests import TimePoint
 
 RawKey = bytes | None
 RawValue = bytes | None
 
 
-class Replay:
+class GroupReplay:
     """Feed it the log in order, then take the groups. It decodes only the last value of each key, so a long log of few
     keys costs little more than reading it."""
 
@@ -60,7 +60,7 @@ class Replay:
             for key, offset in zip(columns.keys, columns.offsets, strict=True):
                 self._pending.supersede(key, offset)
 
-    def groups(self, now: Moment, grace_ms: int = 0) -> dict[str, Group]:
+    def groups(self, now: TimePoint, grace_ms: int = 0) -> dict[str, Group]:
         """The present groups with a generation or with offsets, without kinds of record of later releases.
 
         `grace_ms`: as in `restore`.

@@ -8,14 +8,14 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_broker.groups.group import Protocols
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that decide (`group.initial.rebalance.delay.ms`, `group.max.size`)."""
 
     initial_rebalance_delay_ms: int = 0
     size_max: int = (1 << 31) - 1
 
 
-class Moment(msgspec.Struct, frozen=True, gc=False):
+class TimePoint(msgspec.Struct, frozen=True, gc=False):
     """A point in time. Sessions and deadlines use the monotonic clock; records carry wall time."""
 
     monotonic_ms: int

@@ -15,7 +15,7 @@ from typing import cast
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
-from semel_broker.coordination.journal import Journal, Producer
+from semel_broker.coordination.journal import Journal, RecordProducer
 from semel_broker.coordination.shards import TRANSIENT, Shard
 from semel_broker.counters.coordinators import GroupCounters, count
 from semel_broker.groups import state
@@ -25,18 +25,18 @@ from semel_broker.groups.consumer.requests import Catalog
 from semel_broker.groups.consumer_groups import ConsumerGroups
 from semel_broker.groups.deadlines import GROUP, Alarm, Key
 from semel_broker.groups.group import CONSUMER, Group, GroupState
-from semel_broker.groups.offset_store import DELETED_AT_ONCE, Counts, OffsetStore
+from semel_broker.groups.offset_store import DELETED_AT_ONCE, IsOfCurrentTopic, OffsetStore
 from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
 from semel_broker.groups.records import group_row
-from semel_broker.groups.replay import Replay
+from semel_broker.groups.replay import GroupReplay
 from semel_broker.groups.requests import (
+    GroupRules,
     Join,
     Joined,
     MemberIdRequiredError,
-    Moment,
-    Rules,
     Sync,
     Synced,
+    TimePoint,
     UpgradedError,
 )
 from semel_broker.groups.state import Change, Transition
@@ -59,7 +59,7 @@ class GroupShard(Shard):
         self,
         world: World,
         config: BrokerConfig,
-        counts: Counts,
+        is_of_current_topic: IsOfCurrentTopic,
         catch_up: Callable[[], Awaitable[None]],
         catalog: Callable[[], Catalog],
         session_timeout_ms: Callable[[str], int],
@@ -81,7 +81,7 @@ class GroupShard(Shard):
         self.groups: dict[str, Group] = {}
         self._turns = turns
         self._journal = Journal(world, partition, passed=ErrorCode.INVALID_PRODUCER_EPOCH)
-        self.offset_store = OffsetStore(world.log, self._journal, self.groups, self._remove, counts)
+        self.offset_store = OffsetStore(world.log, self._journal, self.groups, self._remove, is_of_current_topic)
         # Another broker may have been the coordinator. Until its session ends it may not know that it no longer is one.
         self._grace_ms = config.broker_session_timeout_ms if config.is_clustered else 0
         self._alarm = Alarm(self._monotonic_ms, self._check_deadline)
@@ -106,7 +106,7 @@ class GroupShard(Shard):
     # --- life ---
 
     async def _load(self) -> None:
-        replay = Replay()
+        replay = GroupReplay()
         await self._journal.replay(partial(replay.take, self.index))
         self.groups.update(replay.groups(self._now(), self._grace_ms))
         self.offset_store.load(replay.pending())
@@ -121,7 +121,7 @@ class GroupShard(Shard):
         self._log.info("groups_loaded", partition=self.index, groups=len(self.groups))
 
     def _load_nothing(self) -> None:
-        self.offset_store.load(Replay().pending())
+        self.offset_store.load(GroupReplay().pending())
 
     def _fail_waiting(self, error: KafkaError) -> None:
         self._alarm.stop()
@@ -274,7 +274,7 @@ class GroupShard(Shard):
         self,
         group_id: str,
         records: Sequence[OffsetRecord],
-        producer: Producer,
+        producer: RecordProducer,
         verify: Callable[[int], None],
         *,
         member_id: str,
@@ -317,8 +317,10 @@ class GroupShard(Shard):
             )
 
     def offsets(self, group_id: str) -> GroupOffsets:
-        """The offsets of the group, also those of deleted topics (`GroupCoordinator.counts`); read them before the next
-        await."""
+        """The offsets of the group, also those of deleted topics (see `GroupCoordinator.is_of_current_topic`).
+
+        Read them before the next await.
+        """
         group = self.groups.get(group_id)
         return group.offsets if group is not None else GroupOffsets()
 
@@ -503,15 +505,15 @@ class GroupShard(Shard):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
         return group
 
-    def _now(self) -> Moment:
-        return Moment(self._monotonic_ms(), self._world.now_ms())
+    def _now(self) -> TimePoint:
+        return TimePoint(self._monotonic_ms(), self._world.now_ms())
 
     def _monotonic_ms(self) -> int:
         return int(self._world.monotonic() * 1000)
 
     @property
-    def _rules(self) -> Rules:
-        return Rules(
+    def _rules(self) -> GroupRules:
+        return GroupRules(
             initial_rebalance_delay_ms=self._config.group_initial_rebalance_delay_ms,
             size_max=self._config.group_max_size,
         )

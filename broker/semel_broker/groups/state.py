@@ -31,17 +31,17 @@ from __future__ import annotations
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.groups.group import Group, GroupState, Member
+from semel_broker.groups.group import ClassicMember, Group, GroupState
 from semel_broker.groups.requests import (
     Answer,
+    GroupRules,
     Join,
     Joined,
     JoinedMember,
     MemberIdRequiredError,
-    Moment,
-    Rules,
     Sync,
     Synced,
+    TimePoint,
 )
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
@@ -84,8 +84,8 @@ class Transition(msgspec.Struct, kw_only=True):
     """One transition of one group: its inputs, and the effects that the shard carries out."""
 
     group: Group
-    now: Moment
-    rules: Rules
+    now: TimePoint
+    rules: GroupRules
     answers: list[Answer] = []
     watch: list[str] = []
     change: Change | None = None
@@ -109,7 +109,7 @@ def rebalancing(group: Group) -> KafkaError:
 # --- joining ----------------------------------------------------------------------------------------------------------
 
 
-def join(group: Group, ask: Join, to: object, now: Moment, rules: Rules) -> Transition:
+def join(group: Group, ask: Join, to: object, now: TimePoint, rules: GroupRules) -> Transition:
     """JoinGroup; this transition or a later one answers `to`. Raises COORDINATOR_NOT_AVAILABLE,
     INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
@@ -147,7 +147,7 @@ def _join_new(transition: Transition, ask: Join, to: object) -> None:
         group.awaited[member_id] = now.monotonic_ms + min(ask.session_timeout_ms, AWAITED_MS)
         transition.answer(to, MemberIdRequiredError(member_id))
         return
-    member = Member(
+    member = ClassicMember(
         member_id=member_id,
         instance_id=ask.instance_id,
         client_id=ask.client_id,
@@ -176,7 +176,7 @@ def _keep_id(transition: Transition, member_id: str, session_timeout_ms: int) ->
     transition.watch.append(member_id)
 
 
-def _rejoin(transition: Transition, member: Member, ask: Join, to: object) -> None:
+def _rejoin(transition: Transition, member: ClassicMember, ask: Join, to: object) -> None:
     """A member joins again: its answer was lost, or it saw (or wants) a rebalance."""
     group = transition.group
     settled = group.state in (STABLE, COMPLETING) and member.protocols == ask.protocols
@@ -188,7 +188,7 @@ def _rejoin(transition: Transition, member: Member, ask: Join, to: object) -> No
     rebalance(transition, "joined_again")
 
 
-def _rejoin_as_new(transition: Transition, member: Member, ask: Join, to: object) -> None:
+def _rejoin_as_new(transition: Transition, member: ClassicMember, ask: Join, to: object) -> None:
     """A static member's new incarnation takes the old one's place (KIP-345), without a rebalance if it can.
 
     It cannot if the old one had to revoke partitions and did not join again. The new one does not know of them, and
@@ -226,7 +226,7 @@ def replace(transition: Transition, change: Replace) -> None:
     transition.answer(change.to, msgspec.structs.replace(place, skip_assignment=leads and ask.may_skip_assignment))
 
 
-def _fence(transition: Transition, member: Member, new_member_id: str) -> None:
+def _fence(transition: Transition, member: ClassicMember, new_member_id: str) -> None:
     """Give the member's place to `new_member_id`; the old id gets FENCED_INSTANCE_ID."""
     fenced = KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"{new_member_id} has taken over this instance id")
     transition.answer(transition.group.set_joining(member, None), fenced)
@@ -234,7 +234,7 @@ def _fence(transition: Transition, member: Member, new_member_id: str) -> None:
     transition.group.rename(member, new_member_id)
 
 
-def _update(transition: Transition, member: Member, ask: Join, to: object | None) -> None:
+def _update(transition: Transition, member: ClassicMember, ask: Join, to: object | None) -> None:
     """Update the member from its JoinGroup; `to` waits for the next generation."""
     transition.group.set_protocols(member, ask.protocols)
     member.client_id, member.client_host = ask.client_id, ask.client_host
@@ -257,7 +257,7 @@ def _refuse_full(transition: Transition, ask: Join, to: object) -> None:
         complete_if_ready(transition)
 
 
-def join_again(group: Group, now: Moment, rules: Rules) -> Transition:
+def join_again(group: Group, now: TimePoint, rules: GroupRules) -> Transition:
     """The group has just left the consumer protocol, or its stored generation has no leader: all members have to join,
     because the partitions of former members have no owner."""
     transition = Transition(group=group, now=now, rules=rules)
@@ -326,7 +326,7 @@ def _elect(group: Group) -> None:
         group.leader = next(member.member_id for member in group.members.values() if member.joining is not None)
 
 
-def joined(group: Group, member: Member, leader: str | None = None) -> Joined:
+def joined(group: Group, member: ClassicMember, leader: str | None = None) -> Joined:
     leader = leader or group.leader or ""
     members = group.members.values() if leader == member.member_id else ()
     return Joined(
@@ -339,7 +339,7 @@ def joined(group: Group, member: Member, leader: str | None = None) -> Joined:
     )
 
 
-def remove(transition: Transition, member: Member, why: str, cause: str) -> None:
+def remove(transition: Transition, member: ClassicMember, why: str, cause: str) -> None:
     gone = KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member.member_id} {why}: join again")
     transition.answer(member.joining, gone)
     transition.answer(member.syncing, gone)
@@ -347,7 +347,7 @@ def remove(transition: Transition, member: Member, why: str, cause: str) -> None
     rebalance(transition, cause)
 
 
-def release_sync(transition: Transition, member: Member, result: Synced | KafkaError) -> None:
+def release_sync(transition: Transition, member: ClassicMember, result: Synced | KafkaError) -> None:
     """Answer the member's SyncGroup, if one waits. Its session starts again: a waiting member sends nothing."""
     to, member.syncing = member.syncing, None
     if to is not None:
@@ -355,14 +355,14 @@ def release_sync(transition: Transition, member: Member, result: Synced | KafkaE
         transition.answer(to, result)
 
 
-def renew(transition: Transition, member: Member) -> None:
+def renew(transition: Transition, member: ClassicMember) -> None:
     member.expires_ms = transition.now.monotonic_ms + member.session_timeout_ms
 
 
 # --- requests of members ----------------------------------------------------------------------------------------------
 
 
-def sync(group: Group, ask: Sync, to: object, now: Moment, rules: Rules) -> Transition:
+def sync(group: Group, ask: Sync, to: object, now: TimePoint, rules: GroupRules) -> Transition:
     """SyncGroup; this transition or a later one answers `to`. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
     INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
@@ -389,7 +389,7 @@ def sync(group: Group, ask: Sync, to: object, now: Moment, rules: Rules) -> Tran
     return transition
 
 
-def heartbeat(group: Group, member_id: str, instance_id: str | None, generation_id: int, now: Moment) -> None:
+def heartbeat(group: Group, member_id: str, instance_id: str | None, generation_id: int, now: TimePoint) -> None:
     """Heartbeat: the session starts again. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
     REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
     member = _current_member(group, member_id, instance_id, generation_id)
@@ -398,7 +398,7 @@ def heartbeat(group: Group, member_id: str, instance_id: str | None, generation_
         raise rebalancing(group)
 
 
-def leave(group: Group, member_id: str, instance_id: str | None, now: Moment, rules: Rules) -> Transition:
+def leave(group: Group, member_id: str, instance_id: str | None, now: TimePoint, rules: GroupRules) -> Transition:
     """LeaveGroup of one member, by its id or (KIP-345) by its instance id alone. Raises COORDINATOR_NOT_AVAILABLE,
     UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
@@ -412,7 +412,7 @@ def leave(group: Group, member_id: str, instance_id: str | None, now: Moment, ru
     return transition
 
 
-def withdraw(group: Group, member_id: str, to: object | None, now: Moment, rules: Rules) -> Transition:
+def withdraw(group: Group, member_id: str, to: object | None, now: TimePoint, rules: GroupRules) -> Transition:
     """The connection is lost over which a member waits in JoinGroup (`to`), or was given its id (`to` None).
 
     A rebalance waits no longer for a new member, which has not been in a generation. Its id stays valid: it may come
@@ -431,7 +431,7 @@ def withdraw(group: Group, member_id: str, to: object | None, now: Moment, rules
     return transition
 
 
-def check_commit(group: Group, member_id: str, instance_id: str | None, generation_id: int, now: Moment) -> None:
+def check_commit(group: Group, member_id: str, instance_id: str | None, generation_id: int, now: TimePoint) -> None:
     """Whether this member may commit offsets now (OffsetCommit). Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
     UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID.
 
@@ -469,7 +469,7 @@ def check_commit_in_transaction(group: Group, member_id: str, instance_id: str |
 # --- timeouts --------------------------------------------------------------------------------------------------------
 
 
-def expiry_of(group: Group, member_id: str, now: Moment) -> int | None:
+def expiry_of(group: Group, member_id: str, now: TimePoint) -> int | None:
     """When to check this member (or pending id) again, on the monotonic clock; None: never, it is gone."""
     if (lapses_ms := group.pending.get(member_id)) is not None:
         return group.awaited.get(member_id, lapses_ms)
@@ -483,7 +483,7 @@ def expiry_of(group: Group, member_id: str, now: Moment) -> int | None:
     return member.expires_ms
 
 
-def expire(group: Group, member_id: str, now: Moment, rules: Rules) -> Transition:
+def expire(group: Group, member_id: str, now: TimePoint, rules: GroupRules) -> Transition:
     """The session of this member has ended, or the time for which a rebalance waits for this pending id, or the id."""
     transition = Transition(group=group, now=now, rules=rules)
     if (lapses_ms := group.pending.get(member_id)) is not None:
@@ -498,7 +498,7 @@ def expire(group: Group, member_id: str, now: Moment, rules: Rules) -> Transitio
     return transition
 
 
-def deadline(group: Group, now: Moment, rules: Rules) -> Transition:
+def deadline(group: Group, now: TimePoint, rules: GroupRules) -> Transition:
     """`group.deadline_ms` has passed: continue without the missing members."""
     transition = Transition(group=group, now=now, rules=rules)
     if group.state is PREPARING:
@@ -514,7 +514,7 @@ def deadline(group: Group, now: Moment, rules: Rules) -> Transition:
 # --- durable changes -------------------------------------------------------------------------------------------------
 
 
-def apply(group: Group, change: Change, now: Moment, rules: Rules) -> Transition:
+def apply(group: Group, change: Change, now: TimePoint, rules: GroupRules) -> Transition:
     """`change` is durable: put it into effect, unless the group has changed its generation or state meanwhile.
 
     Raises nothing: an error would be one of the journal, whose other rows are durable, too.
@@ -541,7 +541,7 @@ def apply(group: Group, change: Change, now: Moment, rules: Rules) -> Transition
     return transition
 
 
-def refuse(group: Group, change: Change, error: KafkaError, now: Moment, rules: Rules) -> Transition:
+def refuse(group: Group, change: Change, error: KafkaError, now: TimePoint, rules: GroupRules) -> Transition:
     """`change` could not be stored: its requests get `error`, and the group rebalances again."""
     transition = Transition(group=group, now=now, rules=rules)
     if isinstance(change, Replace):
@@ -553,7 +553,7 @@ def refuse(group: Group, change: Change, error: KafkaError, now: Moment, rules: 
     return transition
 
 
-def shut(group: Group, error: KafkaError, now: Moment, rules: Rules) -> Transition:
+def shut(group: Group, error: KafkaError, now: TimePoint, rules: GroupRules) -> Transition:
     """The shard closes: answer all requests that wait with `error`."""
     transition = Transition(group=group, now=now, rules=rules)
     for member in group.waiting():
@@ -562,7 +562,7 @@ def shut(group: Group, error: KafkaError, now: Moment, rules: Rules) -> Transiti
     return transition
 
 
-def _current_member(group: Group, member_id: str, instance_id: str | None, generation_id: int) -> Member:
+def _current_member(group: Group, member_id: str, instance_id: str | None, generation_id: int) -> ClassicMember:
     check_alive(group)
     member = group.find(member_id, instance_id)
     if generation_id not in (group.generation_id, member.carried_epoch):

@@ -57,7 +57,7 @@ from semel_broker.handlers.k00_records import (
 from semel_broker.handlers.k00_transactional import (
     IDS_VERSION,
     NO_ADMISSIONS,
-    Admissions,
+    RequestAdmissions,
     Unadmitted,
     opens_transaction,
     writable,
@@ -141,7 +141,7 @@ async def _inspect_and_append_in_slices(request: ProduceRequest, ctx: RequestCon
 
 
 async def _append_in_slices(
-    request: ProduceRequest, ctx: RequestContext, inspections: Inspections, admissions: Admissions
+    request: ProduceRequest, ctx: RequestContext, inspections: Inspections, admissions: RequestAdmissions
 ) -> ProduceResponse | None:
     """`_append_all` in slices; other connections are served in between."""
     slices = ctx.slices()
@@ -165,7 +165,7 @@ async def _append_in_slices(
 
 
 def _append_all(
-    request: ProduceRequest, ctx: RequestContext, inspections: Inspections, admissions: Admissions
+    request: ProduceRequest, ctx: RequestContext, inspections: Inspections, admissions: RequestAdmissions
 ) -> Answer:
     uncommitted: list[tuple[Partition, int]] = []
     response = ProduceResponse(
@@ -204,7 +204,7 @@ def _append(
     inspection: Inspection,
     ctx: RequestContext,
     uncommitted: list[tuple[Partition, int]],
-    admissions: Admissions,
+    admissions: RequestAdmissions,
 ) -> ProduceResponsePartition:
     try:
         if inspection.refusal is not None:

@@ -39,7 +39,7 @@ PRODUCER_ERROR_CODES = {
 """Errors of the coordinator that clients do not expect from Produce. NOT_ENOUGH_REPLICAS makes the producer retry."""
 
 
-class Admissions:
+class RequestAdmissions:
     """The answers of coordinators about the producers of a request. A context manager around the appends."""
 
     def __init__(self, admissions: Mapping[Identity, Admission]) -> None:
@@ -49,7 +49,7 @@ class Admissions:
         """The coordinator's answer for the producer of this batch; None: the coordinator was not asked."""
         return self._admissions.get((header.producer_id, header.producer_epoch))
 
-    def __enter__(self) -> Admissions:
+    def __enter__(self) -> RequestAdmissions:
         return self
 
     def __exit__(
@@ -59,7 +59,7 @@ class Admissions:
             admission.close()
 
 
-NO_ADMISSIONS = Admissions({})
+NO_ADMISSIONS = RequestAdmissions({})
 
 
 def writable(asked: ProduceRequestTopic, index: int, ctx: RequestContext) -> Partition:
@@ -133,7 +133,7 @@ def to_be_admitted_in_steps(request: ProduceRequest, ctx: RequestContext) -> Gen
     return unadmitted
 
 
-async def admissions_of(request: ProduceRequest, ctx: RequestContext, unadmitted: Unadmitted) -> Admissions:
+async def admissions_of(request: ProduceRequest, ctx: RequestContext, unadmitted: Unadmitted) -> RequestAdmissions:
     """Ask the coordinator of the request's transaction. Raises no KafkaError: refusals concern single partitions."""
     admissions: dict[Identity, Admission] = {}
     try:
@@ -146,13 +146,13 @@ async def admissions_of(request: ProduceRequest, ctx: RequestContext, unadmitted
                 connection=_connection(ctx),
             )
     except BaseException:
-        Admissions(admissions).__exit__(None, None, None)
+        RequestAdmissions(admissions).__exit__(None, None, None)
         raise
-    return Admissions(admissions)
+    return RequestAdmissions(admissions)
 
 
 def check(
-    transactional_id: str, partition: Partition, header: BatchHeader, ctx: RequestContext, admissions: Admissions
+    transactional_id: str, partition: Partition, header: BatchHeader, ctx: RequestContext, admissions: RequestAdmissions
 ) -> None:
     """Check a batch that opens a transaction in its partition. Call it in the turn of the append.
 

@@ -101,7 +101,11 @@ async def _group(
 
 def _committed(offsets: GroupOffsets, name: str, partition: int, ctx: RequestContext) -> CommittedOffset:
     committed = offsets.get(name, partition)
-    return committed if committed is not None and ctx.broker.groups.counts(name, committed) else NONE_COMMITTED
+    return (
+        committed
+        if committed is not None and ctx.broker.groups.is_of_current_topic(name, committed)
+        else NONE_COMMITTED
+    )
 
 
 def _all(
@@ -110,7 +114,7 @@ def _all(
     """All partitions with a committed or an unstable offset."""
     found: dict[str, dict[int, None]] = {}
     for name, partition, committed in offsets:
-        if ctx.broker.groups.counts(name, committed):
+        if ctx.broker.groups.is_of_current_topic(name, committed):
             found.setdefault(name, {})[partition] = None
     for name, partition in unstable:
         found.setdefault(name, {})[partition] = None

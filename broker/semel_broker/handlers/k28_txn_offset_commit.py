@@ -23,7 +23,7 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import TXN_OFFSET_COMMIT, for_version
-from semel_broker.coordination.journal import Producer
+from semel_broker.coordination.journal import RecordProducer
 from semel_broker.coordination.producer_owners import owner_of
 from semel_broker.groups.offsets import OffsetRecord
 from semel_broker.handlers.offset_rows import OffsetRows
@@ -74,7 +74,7 @@ async def _commit(
         await shard.commit_in_transaction(
             request.group_id,
             records,
-            Producer(request.producer_id, request.producer_epoch),
+            RecordProducer(request.producer_id, request.producer_epoch),
             lambda index: admission.check((CONSUMER_OFFSETS, index)),
             member_id=request.member_id,
             instance_id=request.group_instance_id,

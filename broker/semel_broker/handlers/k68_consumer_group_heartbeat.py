@@ -19,7 +19,7 @@ from semel_protocol.messages.k68_consumer_group_heartbeat import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.groups.consumer.model import LEFT_STATIC, Places, by_topic
+from semel_broker.groups.consumer.model import LEFT_STATIC, TopicIdPartitions, by_topic
 from semel_broker.groups.consumer.requests import JOIN, Heartbeat
 from semel_broker.handlers.describable import may_describe
 
@@ -88,7 +88,7 @@ def _is_blank(text: str | None) -> bool:
     return text is not None and not text.strip()
 
 
-def _assignment(assigned: Places) -> ConsumerGroupHeartbeatResponseAssignment:
+def _assignment(assigned: TopicIdPartitions) -> ConsumerGroupHeartbeatResponseAssignment:
     row = ConsumerGroupHeartbeatResponseTopicPartitions
     return ConsumerGroupHeartbeatResponseAssignment(
         topic_partitions=[row(topic_id=each, partitions=found) for each, found in by_topic(assigned).items()]

@@ -18,7 +18,7 @@ from semel_protocol.messages.k69_consumer_group_describe import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.groups.consumer.model import NOTHING, ConsumerGroup, Places, by_topic
+from semel_broker.groups.consumer.model import NOTHING, ConsumerGroup, TopicIdPartitions, by_topic
 from semel_broker.groups.consumer.state import preferred_assignor
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
@@ -81,7 +81,7 @@ def _member(group: ConsumerGroup, member_id: str, ctx: RequestContext) -> Consum
     )
 
 
-def _rows(places: Places, ctx: RequestContext) -> list[ConsumerGroupDescribeResponseTopicPartitions]:
+def _rows(places: TopicIdPartitions, ctx: RequestContext) -> list[ConsumerGroupDescribeResponseTopicPartitions]:
     rows = []
     for topic_id, partitions in by_topic(places).items():
         topic = ctx.broker.topics.get_by_id(topic_id)

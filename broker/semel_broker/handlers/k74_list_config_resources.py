@@ -19,7 +19,7 @@ from semel_protocol.messages.k74_list_config_resources import (
 
 from semel_broker.context import RequestContext
 from semel_broker.topics import dynamic_configs
-from semel_broker.topics.resource_configs import ResourceType
+from semel_broker.topics.resource_configs import SettingsResourceType
 
 BROKER_LOGGER = 8
 TYPES_SINCE = 1
@@ -60,10 +60,12 @@ def _none(ctx: RequestContext) -> list[str]:
 
 
 _NAMES: Mapping[int, Callable[[RequestContext], list[str]]] = {
-    ResourceType.TOPIC: _topics,
-    ResourceType.BROKER: _brokers,
+    SettingsResourceType.TOPIC: _topics,
+    SettingsResourceType.BROKER: _brokers,
     BROKER_LOGGER: _none,
-    ResourceType.CLIENT_METRICS: _client_metrics,
-    ResourceType.GROUP: _groups,
+    SettingsResourceType.CLIENT_METRICS: _client_metrics,
+    SettingsResourceType.GROUP: _groups,
 }
-_NAMES_OF_V0: Mapping[int, Callable[[RequestContext], list[str]]] = {ResourceType.CLIENT_METRICS: _client_metrics}
+_NAMES_OF_V0: Mapping[int, Callable[[RequestContext], list[str]]] = {
+    SettingsResourceType.CLIENT_METRICS: _client_metrics
+}

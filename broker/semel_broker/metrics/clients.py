@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from semel_broker.metrics import families as to
-from semel_broker.metrics.families import Family, Kind
+from semel_broker.metrics import families
+from semel_broker.metrics.families import Family, MetricType
 from semel_broker.metrics.page import Page
 from semel_broker.metrics.requests import code_name
 from semel_broker.node import Node
@@ -27,30 +27,30 @@ def read(node: Node, page: Page) -> Iterator[None]:
     if telemetry is None:
         return
     counters = telemetry.counters
-    families: dict[str, Family] = {}
+    pushed: dict[str, Family] = {}
     for instance in telemetry.instances():
         for (name, attributes), point in list(instance.series.items()):
-            kind = Kind.COUNTER if point.is_counter else Kind.GAUGE
+            kind = MetricType.COUNTER if point.is_counter else MetricType.GAUGE
             own = f"semel_client_{_plain(name.removeprefix(PREFIX))}"
-            family = families.get(own)
+            family = pushed.get(own)
             if family is None:
-                family = families[own] = Family(own, kind, f"{name}, as clients push it.")
+                family = pushed[own] = Family(own, kind, f"{name}, as clients push it.")
             labels = dict(zip(OWN_LABELS, instance.labels, strict=True))
             for key, value in attributes:
                 label = _plain(key)
                 labels[label if label not in OWN_LABELS else f"attribute_{label}"] = value
             page.add_pushed(family, point.value, labels)
             yield
-    page.add(to.TELEMETRY_INSTANCES, len(telemetry))
-    page.add(to.TELEMETRY_PUSHES, counters.pushes)
-    page.add(to.TELEMETRY_BYTES, counters.bytes_in)
+    page.add(families.TELEMETRY_INSTANCES, len(telemetry))
+    page.add(families.TELEMETRY_PUSHES, counters.pushes)
+    page.add(families.TELEMETRY_BYTES, counters.bytes_in)
     for code, count in sorted(counters.refused.items()):
-        page.add(to.TELEMETRY_REFUSED, count, code_name(code))
-    page.add(to.TELEMETRY_DROPPED, counters.dropped_series)
-    page.add(to.TELEMETRY_EVICTED, counters.evicted)
+        page.add(families.TELEMETRY_REFUSED, count, code_name(code))
+    page.add(families.TELEMETRY_DROPPED, counters.dropped_series)
+    page.add(families.TELEMETRY_EVICTED, counters.evicted)
     if telemetry.forwarder is not None:
-        page.add(to.TELEMETRY_FORWARDED, telemetry.forwarder.sent)
-        page.add(to.TELEMETRY_NOT_FORWARDED, telemetry.forwarder.dropped)
+        page.add(families.TELEMETRY_FORWARDED, telemetry.forwarder.sent)
+        page.add(families.TELEMETRY_NOT_FORWARDED, telemetry.forwarder.dropped)
 
 
 def _plain(name: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from semel_broker.cluster.timed_store import TimedStore
-from semel_broker.metrics import families as to
+from semel_broker.metrics import families
 from semel_broker.metrics.page import Page
 from semel_broker.node import Node
 
@@ -34,15 +34,15 @@ def read(node: Node, page: Page) -> Iterator[None]:
                 under_min += in_sync < min(partition.log.config.min_insync_replicas, len(view.replicas))
         if at % AT_ONCE == 0:
             yield
-    page.add(to.LEADERS, led)
-    page.add(to.REPLICAS, replicas)
+    page.add(families.LEADERS, led)
+    page.add(families.REPLICAS, replicas)
     for size, count in sorted(sizes.items()):
-        page.add(to.ISR_SIZES, count, str(size))
-    page.add(to.UNDER_REPLICATED, under_replicated)
-    page.add(to.UNDER_MIN_ISR, under_min)
-    page.add(to.OFFLINE, offline)
-    page.add(to.BROKERS, len(live))
-    page.add(to.CONTROLLER, int(node.controller.is_active))
+        page.add(families.ISR_SIZES, count, str(size))
+    page.add(families.UNDER_REPLICATED, under_replicated)
+    page.add(families.UNDER_MIN_ISR, under_min)
+    page.add(families.OFFLINE, offline)
+    page.add(families.BROKERS, len(live))
+    page.add(families.CONTROLLER, int(node.controller.is_active))
     _read_session(node, page)
 
 
@@ -50,10 +50,10 @@ def _read_session(node: Node, page: Page) -> None:
     broker = node.broker
     deadline = node.registration.deadline
     if deadline != math.inf:  # a broker alone has a session without an end
-        page.add(to.SESSION_MARGIN, round(max(0.0, deadline - broker.world.monotonic()), 3))
+        page.add(families.SESSION_MARGIN, round(max(0.0, deadline - broker.world.monotonic()), 3))
     if isinstance(broker.store, TimedStore):
         counters = broker.store.counters
         for operation, seconds in sorted(counters.seconds.items()):
-            page.add_histogram(to.STORE_SECONDS, seconds, operation)
+            page.add_histogram(families.STORE_SECONDS, seconds, operation)
         for operation, count in sorted(counters.failed.items()):
-            page.add(to.STORE_FAILURES, count, operation)
+            page.add(families.STORE_FAILURES, count, operation)

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 
-class Kind(Enum):
+class MetricType(Enum):
     """The types of Prometheus."""
 
     COUNTER = "counter"
@@ -25,7 +25,7 @@ class Family(msgspec.Struct, frozen=True):
     `metrics.series.max`."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     about: str
     labels: tuple[str, ...] = ()
     section: str = ""
@@ -41,15 +41,15 @@ class _Section:
         self._name = name
 
     def counter(self, name: str, about: str, *labels: str) -> Family:
-        return self._add(name, Kind.COUNTER, about, labels)
+        return self._add(name, MetricType.COUNTER, about, labels)
 
     def gauge(self, name: str, about: str, *labels: str) -> Family:
-        return self._add(name, Kind.GAUGE, about, labels)
+        return self._add(name, MetricType.GAUGE, about, labels)
 
     def histogram(self, name: str, about: str, *labels: str) -> Family:
-        return self._add(name, Kind.HISTOGRAM, about, labels)
+        return self._add(name, MetricType.HISTOGRAM, about, labels)
 
-    def _add(self, name: str, kind: Kind, about: str, labels: tuple[str, ...]) -> Family:
+    def _add(self, name: str, kind: MetricType, about: str, labels: tuple[str, ...]) -> Family:
         is_bounded = not set(NAMED).isdisjoint(labels)
         family = Family(f"semel_{name}", kind, about, labels, self._name, is_bounded)
         FAMILIES.append(family)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from semel_protocol.errors import KafkaError
 
 from semel_broker.groups.group import Group
-from semel_broker.metrics import families as to
+from semel_broker.metrics import families
 from semel_broker.metrics.offset_times import OffsetTimes
 from semel_broker.metrics.page import Page
 from semel_broker.node import Node
@@ -29,16 +29,16 @@ def read(node: Node, page: Page, times: OffsetTimes) -> Iterator[None]:
             members, generation = (
                 (group.members, group.generation_id) if consumer is None else (consumer.members, consumer.epoch)
             )
-            page.add(to.GROUP_MEMBERS, len(members), group.group_id)
-            page.add(to.GROUP_GENERATION, generation, group.group_id)
+            page.add(families.GROUP_MEMBERS, len(members), group.group_id)
+            page.add(families.GROUP_GENERATION, generation, group.group_id)
             lags.add(group, page)
             yield
     times.keep(lags.seen)
     for state, count in sorted(states.items()):
-        page.add(to.GROUPS, count, state)
-    page.add(to.GROUP_UNKNOWN_LAG, lags.unknown)
+        page.add(families.GROUPS, count, state)
+    page.add(families.GROUP_UNKNOWN_LAG, lags.unknown)
     for cause, count in sorted(node.broker.counters.groups.rebalances.items()):
-        page.add(to.REBALANCES, count, cause)
+        page.add(families.REBALANCES, count, cause)
 
 
 class Lags:
@@ -57,15 +57,15 @@ class Lags:
             records, seconds, is_known = 0, 0.0, False
             for index, committed in list(group.offsets.of_topic(topic).items()):
                 partition = self._partition(topic, index)
-                if partition is None or not self._node.broker.groups.counts(topic, committed):
+                if partition is None or not self._node.broker.groups.is_of_current_topic(topic, committed):
                     self.unknown += partition is None
                     continue
                 is_known = True
                 records += partition.view.readable_from(committed.offset)
                 seconds = max(seconds, self._times.lag_s((topic, index), committed.offset, self._now))
             if is_known:
-                page.add(to.GROUP_LAG, records, group.group_id, topic)
-                page.add(to.GROUP_LAG_SECONDS, round(seconds, 3), group.group_id, topic)
+                page.add(families.GROUP_LAG, records, group.group_id, topic)
+                page.add(families.GROUP_LAG_SECONDS, round(seconds, 3), group.group_id, topic)
 
     def _partition(self, topic: str, index: int) -> Partition | None:
         try:

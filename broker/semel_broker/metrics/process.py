@@ -10,7 +10,7 @@ from time import perf_counter, time
 
 from semel_storage.histogram import Histogram
 
-from semel_broker.metrics import families as to
+from semel_broker.metrics import families
 from semel_broker.metrics.page import Page
 from semel_broker.metrics.watchdog import Watchdog
 
@@ -41,18 +41,18 @@ class Process:
     def read(self, page: Page) -> None:
         """Add the series of the process."""
         times = os.times()
-        page.add(to.CPU, times.user, "user")
-        page.add(to.CPU, times.system, "system")
-        page.add(to.MEMORY, resident_bytes())
-        page.add(to.OPEN_FILES, open_files())
-        page.add(to.START_TIME, round(_STARTED, 3))
-        page.add_histogram(to.LOOP_LAG, self.watchdog.lag_seconds)
+        page.add(families.CPU, times.user, "user")
+        page.add(families.CPU, times.system, "system")
+        page.add(families.MEMORY, resident_bytes())
+        page.add(families.OPEN_FILES, open_files())
+        page.add(families.START_TIME, round(_STARTED, 3))
+        page.add_histogram(families.LOOP_LAG, self.watchdog.lag_seconds)
         for api, stalls in sorted(self.watchdog.stalls.items()):
-            page.add(to.STALLS, stalls.count, api)
-            page.add(to.LONGEST_STALL, round(stalls.longest_s, 3), api)
+            page.add(families.STALLS, stalls.count, api)
+            page.add(families.LONGEST_STALL, round(stalls.longest_s, 3), api)
         for generation, facts in enumerate(gc.get_stats()):
-            page.add(to.GC_COLLECTIONS, facts["collections"], str(generation))
-        page.add_histogram(to.GC_SECONDS, self.gc_seconds)
+            page.add(families.GC_COLLECTIONS, facts["collections"], str(generation))
+        page.add_histogram(families.GC_SECONDS, self.gc_seconds)
 
     def _collected(self, phase: str, info: dict[str, int]) -> None:
         if info["generation"] < FULL:

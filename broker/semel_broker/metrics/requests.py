@@ -8,7 +8,7 @@ from semel_protocol.api import APIS
 from semel_protocol.errors import ErrorCode
 
 from semel_broker.counters.requests import RequestCounters
-from semel_broker.metrics import families as to
+from semel_broker.metrics import families
 from semel_broker.metrics.page import Page
 from semel_broker.node import Node
 
@@ -20,26 +20,26 @@ def read(node: Node, page: Page) -> Iterator[None]:
         yield from _requests(source, requests, page)
     connections = counters.connections
     for (listener, (name, version)), count in sorted(connections.open.items()):
-        page.add(to.CONNECTIONS, count, listener, name, version)
+        page.add(families.CONNECTIONS, count, listener, name, version)
     for listener, count in sorted(connections.opened.items()):
-        page.add(to.CONNECTIONS_OPENED, count, listener)
+        page.add(families.CONNECTIONS_OPENED, count, listener)
     for (listener, reason), count in sorted(connections.closed.items()):
-        page.add(to.CONNECTIONS_CLOSED, count, listener, reason)
+        page.add(families.CONNECTIONS_CLOSED, count, listener, reason)
 
 
 def _requests(source: str, requests: RequestCounters, page: Page) -> Iterator[None]:
     for key, api in sorted(requests.by_api.items()):
         name = APIS[key].name if key in APIS else "unknown"
-        page.add(to.REQUESTS, api.requests, source, name)
-        page.add(to.REQUEST_BYTES, api.bytes_in, source, name)
-        page.add(to.RESPONSE_BYTES, api.bytes_out, source, name)
+        page.add(families.REQUESTS, api.requests, source, name)
+        page.add(families.REQUEST_BYTES, api.bytes_in, source, name)
+        page.add(families.RESPONSE_BYTES, api.bytes_out, source, name)
         for code, count in sorted(api.errors.items()):
-            page.add(to.REQUEST_ERRORS, count, source, name, code_name(code))
+            page.add(families.REQUEST_ERRORS, count, source, name, code_name(code))
         phases = (
-            (to.QUEUE, api.whole_queue),
-            (to.HANDLE, api.whole_handle),
-            (to.WAIT, api.wait),
-            (to.SEND, api.send),
+            (families.QUEUE, api.whole_queue),
+            (families.HANDLE, api.whole_handle),
+            (families.WAIT, api.wait),
+            (families.SEND, api.send),
         )
         for family, histogram in phases:
             page.add_histogram(family, histogram, source, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from semel_broker.coordination.shards import Stage
-from semel_broker.metrics import families as to
+from semel_broker.metrics import families
 from semel_broker.metrics.page import Page
 from semel_broker.node import Node
 from semel_broker.txn.model.metadata import ONGOING
@@ -17,18 +17,18 @@ AT_ONCE = 16
 def read(node: Node, page: Page) -> Iterator[None]:
     """Add all series of this section; yields between pieces of work."""
     counters = node.broker.counters.transactions
-    page.add(to.BEGUN, counters.begun)
-    page.add(to.COMMITTED, counters.committed)
-    page.add(to.RESUMED, counters.resumed)
+    page.add(families.BEGUN, counters.begun)
+    page.add(families.COMMITTED, counters.committed)
+    page.add(families.RESUMED, counters.resumed)
     for cause, count in sorted(counters.aborted.items()):
-        page.add(to.ABORTED, count, cause)
+        page.add(families.ABORTED, count, cause)
     for cause, count in sorted(counters.fenced.items()):
-        page.add(to.FENCES, count, cause)
-    page.add_histogram(to.TXN_SECONDS, counters.seconds)
+        page.add(families.FENCES, count, cause)
+    page.add_histogram(families.TXN_SECONDS, counters.seconds)
     markers = node.broker.transactions.markers
-    page.add(to.MARKERS_WAITING, markers.backlog)
-    page.add(to.MARKERS_OLDEST, markers.oldest_s)
-    page.add(to.MARKER_RETRIES, counters.marker_retries)
+    page.add(families.MARKERS_WAITING, markers.backlog)
+    page.add(families.MARKERS_OLDEST, markers.oldest_s)
+    page.add(families.MARKER_RETRIES, counters.marker_retries)
     yield from _read_coordinator(node, page)
     yield from _read_partitions(node, page)
     _read_shards(node, page)
@@ -46,9 +46,9 @@ def _read_coordinator(node: Node, page: Page) -> Iterator[None]:
                 oldest_ms = min(oldest_ms, txn.start_ms)
             if at % AT_ONCE == 0:
                 yield
-    page.add(to.TRANSACTIONAL_IDS, known)
-    page.add(to.OPEN, opened)
-    page.add(to.OLDEST, (now_ms - oldest_ms) / 1000)
+    page.add(families.TRANSACTIONAL_IDS, known)
+    page.add(families.OPEN, opened)
+    page.add(families.OLDEST, (now_ms - oldest_ms) / 1000)
 
 
 def _read_partitions(node: Node, page: Page) -> Iterator[None]:
@@ -57,9 +57,9 @@ def _read_partitions(node: Node, page: Page) -> Iterator[None]:
         pin = partition.view.pinned_by() if partition.is_leading and not partition.is_retired else None
         if pin is not None:
             place = partition.topic, str(partition.index)
-            page.add(to.LSO_LAG_RECORDS, partition.high_watermark - partition.last_stable_offset, *place)
-            page.add(to.LSO_LAG_SECONDS, max(0, now_ms - pin.began_ms) / 1000, *place)
-            page.add(to.LSO_PINNED_BY, 1, *place, pin.transactional_id)
+            page.add(families.LSO_LAG_RECORDS, partition.high_watermark - partition.last_stable_offset, *place)
+            page.add(families.LSO_LAG_SECONDS, max(0, now_ms - pin.began_ms) / 1000, *place)
+            page.add(families.LSO_PINNED_BY, 1, *place, pin.transactional_id)
         if at % AT_ONCE == 0:
             yield
 
@@ -68,5 +68,5 @@ def _read_shards(node: Node, page: Page) -> None:
     for name, coordinator in (("groups", node.broker.groups), ("transactions", node.broker.transactions)):
         shards = coordinator.shards.all()
         for stage in (Stage.LOADING, Stage.READY, Stage.FAILED):
-            page.add(to.SHARDS, sum(shard.stage is stage for shard in shards), name, stage.value)
-        page.add(to.SHARD_LOAD, max((shard.load_s for shard in shards), default=0.0), name)
+            page.add(families.SHARDS, sum(shard.stage is stage for shard in shards), name, stage.value)
+        page.add(families.SHARD_LOAD, max((shard.load_s for shard in shards), default=0.0), name)

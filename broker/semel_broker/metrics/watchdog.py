@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from semel_storage.histogram import Histogram
 
-from semel_broker.counters.requests import Work
+from semel_broker.counters.requests import CurrentRequest
 from semel_broker.world import Logger
 
 TICK_S = 0.05
@@ -56,7 +56,7 @@ class Seen(msgspec.Struct, frozen=True):
 class Watchdog:
     """`start` and `stop` it in the loop that it watches. `stalls`: by API."""
 
-    def __init__(self, loop: AbstractEventLoop, log: Logger, work: Work) -> None:
+    def __init__(self, loop: AbstractEventLoop, log: Logger, work: CurrentRequest) -> None:
         self.lag_seconds = Histogram()
         self.stalls: dict[str, Stalls] = {}
         self._loop, self._log, self._work = loop, log, work
@@ -105,7 +105,7 @@ class Watchdog:
                 self._seen = describe(self._work, sys._current_frames().get(self._thread_id))
 
 
-def describe(work: Work, frame: FrameType | None) -> Seen:
+def describe(work: CurrentRequest, frame: FrameType | None) -> Seen:
     """What the loop does now, by the note of the dispatcher and the stack of its thread."""
     request, api = work.request, work.api
     if api is None:

@@ -34,7 +34,7 @@ from semel_broker.net.throttling import Chunks
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.frame_memory import READ_BYTES_EXHAUSTED, Holding
 from semel_broker.security.authorizer import ANONYMOUS, Principal
-from semel_broker.security.quotas.client_quotas import REQUEST_WAIT_S_MAX, Admission
+from semel_broker.security.quotas.client_quotas import REQUEST_WAIT_S_MAX, ConnectionAdmission
 from semel_broker.security.sasl.session import FAILED, SaslSession
 
 PRODUCE, FETCH = 0, 1
@@ -449,7 +449,7 @@ class Connection(BufferedProtocol):
             return True
         if verdict is False:
             self._drop_queue()
-            self.admit(Admission(REQUEST_WAIT_S_MAX, is_refused=True), "quota_exceeded")
+            self.admit(ConnectionAdmission(REQUEST_WAIT_S_MAX, is_refused=True), "quota_exceeded")
         else:
             self._entry = verdict
             self._pause_reading(ReadPause.WAITS)
@@ -550,7 +550,7 @@ class Connection(BufferedProtocol):
             if self._partial_since is not None:  # the frame could not end while reading was paused
                 self._partial_since = self._context.loop.time()
 
-    def admit(self, admission: Admission, refusal: str = "connection_creation_rate") -> None:
+    def admit(self, admission: ConnectionAdmission, refusal: str = "connection_creation_rate") -> None:
         """Do not read this new connection for a time; a refused one is then closed, for the reason `refusal`."""
         if admission.wait_s <= 0 or self._closed:
             return

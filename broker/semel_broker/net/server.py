@@ -20,7 +20,7 @@ from semel_broker.net.tls_connection import TlsConnection, TlsContext
 from semel_broker.scheduling.repeated_lines import RepeatedLines
 from semel_broker.scheduling.turns import Turns
 from semel_broker.security.authorizer import ANONYMOUS
-from semel_broker.security.quotas.client_quotas import ADMITTED, Admission, ClientQuotas
+from semel_broker.security.quotas.client_quotas import ADMITTED, ClientQuotas, ConnectionAdmission
 from semel_broker.security.quotas.validation import address_of
 from semel_broker.security.sasl.session import SaslListener, SaslSession
 from semel_broker.world import Logger, Reloadable, Tls, TlsFailure
@@ -175,7 +175,7 @@ class Server:
         self._opened(connection)
         connection.admit(self._admission(connection.peer.host))
 
-    def _admission(self, host: str) -> Admission:
+    def _admission(self, host: str) -> ConnectionAdmission:
         """Count a new connection of an address against its quota."""
         if self._quotas is None or not self._quotas.has_ip_rates:
             return ADMITTED

@@ -20,7 +20,7 @@ from semel_broker.config.limits import Limits
 from semel_broker.counters.connections import ConnectionCounters
 from semel_broker.net.handshakes import Handshakes
 from semel_broker.scheduling.repeated_lines import RepeatedLines
-from semel_broker.security.quotas.client_quotas import ADMITTED, Admission
+from semel_broker.security.quotas.client_quotas import ADMITTED, ConnectionAdmission
 from semel_broker.world import Logger, TlsFailure, TlsSession
 
 
@@ -60,7 +60,7 @@ class TlsConnection(BufferedProtocol):
         listener: str,
         made: Callable[[bytes | None], BufferedProtocol],
         may_keep: Callable[[int], bool],
-        admission: Callable[[str], Admission] = lambda host: ADMITTED,
+        admission: Callable[[str], ConnectionAdmission] = lambda host: ADMITTED,
     ) -> None:
         self._context, self._session, self._listener = context, session, listener
         self._made, self._may_keep, self._admission = made, may_keep, admission
@@ -99,7 +99,7 @@ class TlsConnection(BufferedProtocol):
             self._timer = context.loop.call_later(seconds, self.refuse, "handshake_timeout")
             self._admit(self._admission(self._host))
 
-    def _admit(self, admission: Admission) -> None:
+    def _admit(self, admission: ConnectionAdmission) -> None:
         """Do not read this new connection for a time; a refused one is then closed."""
         if admission.wait_s > 0:
             self._raw.pause_reading()

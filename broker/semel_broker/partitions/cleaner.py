@@ -33,7 +33,7 @@ MS = 1000
 TopicPartition = tuple[str, int]
 
 
-class Progress(msgspec.Struct):
+class CompactionProgress(msgspec.Struct):
     """How far one log is compacted. `is_uncleanable`: compaction failed on a batch, and leaves the log alone."""
 
     log: Log
@@ -70,7 +70,7 @@ class Cleaner:
         self._partitions = partitions
         self._checkpoint = checkpoint
         self._space = space
-        self._progress: dict[TopicPartition, Progress] = {}
+        self._progress: dict[TopicPartition, CompactionProgress] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -201,7 +201,7 @@ class Cleaner:
         )
         return True
 
-    def _dirtiest(self) -> tuple[Partition, Progress, Dirtiness] | None:
+    def _dirtiest(self) -> tuple[Partition, CompactionProgress, Dirtiness] | None:
         """The log that needs compaction most: overdue logs first, then by the share of dirty bytes."""
         found = []
         known, self._progress = self._progress, {}
@@ -212,7 +212,7 @@ class Cleaner:
             key = (partition.topic, partition.index)
             progress = known.get(key)
             if progress is None or progress.log is not log:
-                progress = Progress(log, self._load(key, log))
+                progress = CompactionProgress(log, self._load(key, log))
             self._progress[key] = progress
             if not (progress.is_uncleanable or partition.is_changing) and self._has_room_to_compact(log):
                 dirty = dirtiness(
@@ -237,7 +237,7 @@ class Cleaner:
             self._world.log.warning("cleaner_offset_unusable", reason=str(e))
             return 0
 
-    async def _save(self, partition: Partition, progress: Progress, done: Compacted) -> None:
+    async def _save(self, partition: Partition, progress: CompactionProgress, done: Compacted) -> None:
         progress.first_dirty_offset = done.end_offset
         key, path = (partition.topic, partition.index), f"{progress.log.directory}/{CLEANER_OFFSET}"
         if not partition.is_retired:

@@ -42,7 +42,7 @@ EARLIEST_PENDING_UPLOAD = -6
 
 Buffer = bytes | bytearray | memoryview
 
-NOBODY = -1
+NO_LEADER_NODE = -1
 NOWHERE = -1
 NO_EPOCH = -1
 
@@ -97,7 +97,7 @@ class Partition:
         self.index = index
         self.topic_id = topic_id
         self.role = role
-        self.leader = NOBODY
+        self.leader = NO_LEADER_NODE
         self.leader_epoch = 0
         self.replicas: Replicas | None = None
         """Of a leader with followers: how far each follower is, and which are in sync."""
@@ -253,13 +253,17 @@ class Partition:
         assert epoch >= self.leader_epoch, (self.topic, self.index, epoch, self.leader_epoch)
         self._give_up_waiting()
         self.role = LEADER
-        self.leader, self.leader_epoch, self.replicas = NOBODY if replicas is None else replicas.me, epoch, replicas
+        self.leader, self.leader_epoch, self.replicas = (
+            NO_LEADER_NODE if replicas is None else replicas.me,
+            epoch,
+            replicas,
+        )
         if self._log is not None and not self.is_changing:
             self.view.begin_counting()
             self._begin_epoch(self._log)
 
     def become_follower(self, leader: int, epoch: int) -> None:
-        """Follow `leader` in this epoch (NOBODY: there is none). Waiting requests get NOT_LEADER_OR_FOLLOWER."""
+        """Follow `leader` (or NO_LEADER_NODE) in this epoch. Waiting requests get NOT_LEADER_OR_FOLLOWER."""
         self.role = Role.FOLLOWER
         self.leader, self.leader_epoch, self.replicas = leader, max(epoch, self.leader_epoch), None
         self.view.forget_counts()
@@ -268,7 +272,7 @@ class Partition:
     def resign(self) -> None:
         """Neither lead nor follow until the next role: the session of this broker is over."""
         self.role, self.is_whole = Role.NONE, False
-        self.leader, self.replicas = NOBODY, None
+        self.leader, self.replicas = NO_LEADER_NODE, None
         self._give_up_waiting()
 
     def update_isr(self, isr: list[int]) -> None:
@@ -747,7 +751,7 @@ class Partition:
 
     def _not_leader(self) -> KafkaError:
         place = f"{self.topic}-{self.index}"
-        if self.leader != NOBODY and not self.is_leading:
+        if self.leader != NO_LEADER_NODE and not self.is_leading:
             reason = f"broker {self.leader} leads {place}"
         else:
             reason = f"no leader of {place} is known"

@@ -23,7 +23,7 @@ LATER_MAX: Final = 1 << 30
 """Half of the sequence space: below this distance, earlier and later can be told apart across the wrap."""
 
 
-class Refused(msgspec.Struct, frozen=True, gc=False):
+class RefusedBatch(msgspec.Struct, frozen=True, gc=False):
     """The earliest refused batch of a producer in a partition."""
 
     producer_epoch: int
@@ -34,7 +34,7 @@ class RefusedBatches:
     """One per broker, for all partitions, also for those without a replica here."""
 
     def __init__(self) -> None:
-        self._refused: dict[tuple[Place, int], Refused] = {}
+        self._refused: dict[tuple[Place, int], RefusedBatch] = {}
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -49,7 +49,7 @@ class RefusedBatches:
         ):
             return
         self._refused.pop(key, None)
-        self._refused[key] = Refused(header.producer_epoch, header.base_sequence)
+        self._refused[key] = RefusedBatch(header.producer_epoch, header.base_sequence)
         if len(self._refused) > PRODUCERS_MAX:
             del self._refused[next(iter(self._refused))]
 
@@ -70,5 +70,5 @@ class RefusedBatches:
         del self._refused[place, header.producer_id]
 
 
-def _is_later(header: BatchHeader, known: Refused) -> bool:
+def _is_later(header: BatchHeader, known: RefusedBatch) -> bool:
     return 0 < (header.base_sequence - known.base_sequence) & SEQUENCE_MASK < LATER_MAX

@@ -24,7 +24,7 @@ from semel_protocol.messages.k01_fetch import (
 from semel_protocol.messages.k23_offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
 from semel_broker.partitions.partition import Partition
-from semel_broker.replication.followed import Followed, Outcome, State
+from semel_broker.replication.followed import Followed, FollowedState, ResponseEffect
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.sessions import SESSION_EPOCH_MAX, START_SESSION_EPOCH, Place
 from semel_broker.replication.settings import (
@@ -249,22 +249,22 @@ class Fetcher:
                 if row is None or not row.is_expecting:
                     continue
                 outcome = self._take_one(row, answered)
-                if outcome is Outcome.FAILED:
+                if outcome is ResponseEffect.FAILED:
                     self._rest(place)
-                elif outcome is Outcome.MOVED:
+                elif outcome is ResponseEffect.MOVED:
                     self._due[place] = None
                     if self._throttle.is_bounded and answered.records and not self._is_in_sync(row.partition):
                         self._throttle.note(row.partition.topic, row.partition.index, len(answered.records), now)
         self._hold_back(now)
         self._set_alarm(now)
 
-    def _take_one(self, row: Followed, answered: FetchResponsePartition) -> Outcome:
+    def _take_one(self, row: Followed, answered: FetchResponsePartition) -> ResponseEffect:
         try:
             return row.take(answered)
         except Exception:  # a bug of semel: only this replica must suffer
             self._world.log.exception("replica_failed", topic=row.partition.topic, partition=row.partition.index)
             row.rest(RETRY_S_MAX)
-            return Outcome.FAILED
+            return ResponseEffect.FAILED
 
     def _rest(self, place: Place) -> None:
         self._resting[place] = None
@@ -317,7 +317,7 @@ class Fetcher:
         for place in list(self._resting):
             row = self._rows[place]
             if row.rests_until <= now:
-                row.state = State.DUE
+                row.state = FollowedState.DUE
                 del self._resting[place]
                 self._fall_due(place)
         self._set_alarm(now)
@@ -329,7 +329,7 @@ class Fetcher:
         self._forgotten.clear()
         for place, row in self._rows.items():
             if place not in self._resting:
-                row.state = State.DUE
+                row.state = FollowedState.DUE
                 self._due[place] = None
 
 

@@ -17,7 +17,7 @@ from semel_broker.scheduling.backoff import Backoff
 from semel_broker.world import World
 
 
-class State(Enum):
+class FollowedState(Enum):
     """DUE: the next fetch names it. NAMED: it is in the leader's session. RESTING: paused after an error or by a
     throttle."""
 
@@ -26,7 +26,7 @@ class State(Enum):
     RESTING = "resting"
 
 
-class Outcome(Enum):
+class ResponseEffect(Enum):
     """The effect of a response."""
 
     NOTHING = "nothing"
@@ -37,7 +37,7 @@ class Outcome(Enum):
     """The partition pauses."""
 
 
-class Verdict(Enum):
+class ErrorReaction(Enum):
     """The reaction of a follower to an error code."""
 
     BEGIN_ANEW = "begin anew at the leader's start"
@@ -46,13 +46,13 @@ class Verdict(Enum):
 
 
 VERDICTS: Final = {
-    ErrorCode.OFFSET_OUT_OF_RANGE: Verdict.BEGIN_ANEW,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: Verdict.ASK_AGAIN,
-    ErrorCode.FENCED_LEADER_EPOCH: Verdict.ASK_AGAIN,
-    ErrorCode.UNKNOWN_LEADER_EPOCH: Verdict.ASK_AGAIN,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Verdict.ASK_AGAIN,
-    ErrorCode.UNKNOWN_TOPIC_ID: Verdict.ASK_AGAIN,
-    ErrorCode.REPLICA_NOT_AVAILABLE: Verdict.ASK_AGAIN,
+    ErrorCode.OFFSET_OUT_OF_RANGE: ErrorReaction.BEGIN_ANEW,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorReaction.ASK_AGAIN,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorReaction.ASK_AGAIN,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorReaction.ASK_AGAIN,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorReaction.ASK_AGAIN,
+    ErrorCode.UNKNOWN_TOPIC_ID: ErrorReaction.ASK_AGAIN,
+    ErrorCode.REPLICA_NOT_AVAILABLE: ErrorReaction.ASK_AGAIN,
 }
 """All others: COMPLAIN."""
 
@@ -64,7 +64,7 @@ class Followed:
 
     def __init__(self, partition: Partition, world: World) -> None:
         self.partition = partition
-        self.state = State.DUE
+        self.state = FollowedState.DUE
         self.rests_until = 0.0
         self.epoch = UNKNOWN
         self.offset = UNKNOWN
@@ -75,7 +75,7 @@ class Followed:
     def wanted(self, bytes_max: int) -> FetchRequestPartition:
         """The row of the next request. All records below its offset are durable here."""
         partition = self.partition
-        self.state = State.NAMED
+        self.state = FollowedState.NAMED
         self.epoch, self.offset = partition.leader_epoch, partition.fetch_offset
         assert self.offset == partition.end_offset, (partition.topic, partition.index, self.offset)
         return FetchRequestPartition(
@@ -88,7 +88,7 @@ class Followed:
         )
 
     def rest(self, seconds: float) -> None:
-        self.state = State.RESTING
+        self.state = FollowedState.RESTING
         self.rests_until = self._world.monotonic() + seconds
 
     @property
@@ -96,14 +96,14 @@ class Followed:
         """Whether role, epoch and end offset are those of the request: a response of an old epoch must not count."""
         partition = self.partition
         return (
-            self.state is State.NAMED
+            self.state is FollowedState.NAMED
             and partition.role is Role.FOLLOWER
             and not partition.is_retired
             and partition.leader_epoch == self.epoch
             and partition.end_offset == self.offset
         )
 
-    def take(self, answer: FetchResponsePartition) -> Outcome:
+    def take(self, answer: FetchResponsePartition) -> ResponseEffect:
         """Apply a response. The caller has checked `is_expecting`."""
         if answer.error_code:
             return self._refused(ErrorCode(answer.error_code), answer)
@@ -112,13 +112,13 @@ class Followed:
         partition = self.partition
         if not answer.records:
             partition.note_leader(answer.high_watermark, answer.log_start_offset)
-            return Outcome.NOTHING
+            return ResponseEffect.NOTHING
         try:
             partition.check_room()
         except KafkaError:  # the event disk_nearly_full says it; the leader takes this replica out of the ISR
             partition.note_leader(partition.high_watermark, min(answer.log_start_offset, partition.end_offset))
             self.rest(self._backoff.failed())
-            return Outcome.FAILED
+            return ResponseEffect.FAILED
         try:
             partition.append_replicated(
                 answer.records,
@@ -130,10 +130,10 @@ class Followed:
             return self._complain(error.code, error.message)
         self._backoff.succeeded()
         self._complaint = ""
-        self.state = State.DUE
-        return Outcome.MOVED
+        self.state = FollowedState.DUE
+        return ResponseEffect.MOVED
 
-    def _diverged(self, epoch: int, end_offset: int) -> Outcome:
+    def _diverged(self, epoch: int, end_offset: int) -> ResponseEffect:
         """Truncate: the log differs from the leader's from the end of `epoch` there, or earlier."""
         partition = self.partition
         own_epoch, own_end = partition.log.epochs.end_offset_for(epoch, partition.end_offset)
@@ -151,19 +151,19 @@ class Followed:
             offset=offset,
         )
         partition.truncate_to(offset)
-        self.state = State.DUE
-        return Outcome.MOVED
+        self.state = FollowedState.DUE
+        return ResponseEffect.MOVED
 
-    def _refused(self, code: ErrorCode, answer: FetchResponsePartition) -> Outcome:
-        verdict = VERDICTS.get(code, Verdict.COMPLAIN)
-        if verdict is Verdict.BEGIN_ANEW and answer.log_start_offset >= self.offset:
+    def _refused(self, code: ErrorCode, answer: FetchResponsePartition) -> ResponseEffect:
+        verdict = VERDICTS.get(code, ErrorReaction.COMPLAIN)
+        if verdict is ErrorReaction.BEGIN_ANEW and answer.log_start_offset >= self.offset:
             return self._begin_anew(answer)
-        if verdict is Verdict.ASK_AGAIN:
+        if verdict is ErrorReaction.ASK_AGAIN:
             self.rest(self._backoff.failed())
-            return Outcome.FAILED
+            return ResponseEffect.FAILED
         return self._complain(code, f"the leader refuses the fetch with {code.name}")
 
-    def _begin_anew(self, answer: FetchResponsePartition) -> Outcome:
+    def _begin_anew(self, answer: FetchResponsePartition) -> ResponseEffect:
         """Restart the log at the leader's start. Retention there has deleted the records that come next; or all those
         that are here, and the leader cannot tell whether they were the same.
 
@@ -176,11 +176,11 @@ class Followed:
             producers = snapshot.decode(answer.producer_snapshot) if answer.producer_snapshot else []
         except CorruptSnapshot as error:
             return self._complain(ErrorCode.CORRUPT_MESSAGE, f"the producers at the leader's log start: {error}")
-        self.state = State.DUE
+        self.state = FollowedState.DUE
         if offset == partition.end_offset and partition.log.has_producers(producers):
             partition.note_leader(answer.high_watermark, offset)
             partition.truncate_to(offset)  # forgets the epochs, so that the next fetch names none and is not refused
-            return Outcome.MOVED
+            return ResponseEffect.MOVED
         self._world.log.warning(
             "log_begun_anew",
             topic=partition.topic,
@@ -191,9 +191,9 @@ class Followed:
             producers=len(producers),
         )
         partition.restart_at(offset, producers)
-        return Outcome.MOVED
+        return ResponseEffect.MOVED
 
-    def _complain(self, code: int, reason: str) -> Outcome:
+    def _complain(self, code: int, reason: str) -> ResponseEffect:
         partition = self.partition
         if reason != self._complaint:  # logged once for all retries
             self._complaint = reason
@@ -206,4 +206,4 @@ class Followed:
                 reason=reason,
             )
         self.rest(self._backoff.failed())
-        return Outcome.FAILED
+        return ResponseEffect.FAILED

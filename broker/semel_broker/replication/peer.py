@@ -19,7 +19,7 @@ from semel_protocol.schema import Message
 from semel_broker.replication.settings import FRAME_BYTES_MAX
 
 
-class _Pending(PendingRequest):
+class _PendingPeerRequest(PendingRequest):
     """A pending request with the future of its response and the timer of its timeout."""
 
     __slots__ = ("future", "timer")
@@ -49,7 +49,7 @@ class PeerConnection(BufferedProtocol):
         self._answered, self._refused = answered, refused
         self._loop = loop
         self._frames = FrameBuffer(FRAME_BYTES_MAX, unfilled_bytes_max=SCRATCH_BYTES)
-        self._requests: RequestPipeline[_Pending] = RequestPipeline(client_id)
+        self._requests: RequestPipeline[_PendingPeerRequest] = RequestPipeline(client_id)
         self._transport: Transport | None = None
         self._lost: OSError | None = None
 
@@ -70,7 +70,7 @@ class PeerConnection(BufferedProtocol):
         if self._lost is not None:
             raise type(self._lost)(*self._lost.args)
         transport = self.transport
-        pending = _Pending(api, version, self._loop.create_future())
+        pending = _PendingPeerRequest(api, version, self._loop.create_future())
         frame = self._requests.begin(pending, message)
         pending.timer = self._loop.call_later(timeout_ms / 1000, self._expired, api.name, timeout_ms)
         transport.writelines(frame)

@@ -57,7 +57,7 @@ Kind = tuple[str, tuple[object, ...] | None]
 """(event, values of its fields); None: the event as a whole."""
 
 
-class Log(Protocol):
+class LogMethods(Protocol):
     """The methods of a `world.Logger`."""
 
     def debug(self, event: str, **fields: object) -> None: ...
@@ -80,7 +80,7 @@ class Count:
 class FoldedLog:
     """A logger that writes to `log`. `clock`: seconds that never decrease."""
 
-    def __init__(self, log: Log, clock: Callable[[], float]) -> None:
+    def __init__(self, log: LogMethods, clock: Callable[[], float]) -> None:
         self._log, self._clock = log, clock
         self.debug = log.debug  # never folded: the log of a broker in production has none
         self._counts: OrderedDict[Kind, Count] = OrderedDict()  # in the order of their beginnings

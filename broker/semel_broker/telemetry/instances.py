@@ -19,7 +19,7 @@ from semel_protocol.schema import ZERO_UUID
 
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
-from semel_broker.config.client_metrics_configs import ALL_METRICS, INTERVAL_MS, Subscription, subscription
+from semel_broker.config.client_metrics_configs import ALL_METRICS, INTERVAL_MS, MetricsSubscription, subscription
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.config.settings import ConfigError
 from semel_broker.pushed_points import Point
@@ -138,7 +138,7 @@ class ClientTelemetry:
         self._world, self._feed, self._config = world, feed, config
         self._instances: dict[bytes, Instance] = {}  # the one that was silent for longest first
         self._generation = 0
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: list[MetricsSubscription] = []
         self._series = 0
         self._is_full = False
         feed.listeners.append(self._follow)

@@ -76,7 +76,7 @@ class EphemeralBroker:
         secured = self._security.broker_settings
         self.settings = {"port": 0, **TEST_SETTINGS, **secured, **(settings or {}), "log.dir": DATA}
         self._disk = MemoryDisk()
-        self._run: _Run | None = None
+        self._run: _NodeRun | None = None
         self._log = StandardLogger()
 
     def __repr__(self) -> str:
@@ -131,7 +131,9 @@ class EphemeralBroker:
             read_otlp=otlp_reader() if self.settings.get("metrics.listener") else None,
             load_peer_tls=lambda settings: ClientTls(settings, self._log),
         )
-        self._run = _Run(lambda: Node.start(config, world, first_user=self._security.first_user), self._metrics(config))
+        self._run = _NodeRun(
+            lambda: Node.start(config, world, first_user=self._security.first_user), self._metrics(config)
+        )
         try:
             self.settings["port"] = self._run.begin().port
         except BaseException:
@@ -229,12 +231,12 @@ class EphemeralBroker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.kill()
 
-    def _running(self) -> _Run:
+    def _running(self) -> _NodeRun:
         assert self._run is not None, "the broker does not run; start() it first"
         return self._run
 
 
-class _Run:
+class _NodeRun:
     """One run of a node: a thread with an event loop, from `begin` to `end`."""
 
     loop: asyncio.AbstractEventLoop

@@ -17,7 +17,7 @@ from semel_broker.topics import dynamic_configs
 from semel_broker.topics.topics import Topics
 
 
-class ResourceType(IntEnum):
+class SettingsResourceType(IntEnum):
     """The resource types that have settings here; Kafka has more."""
 
     TOPIC = 2
@@ -47,13 +47,13 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
         Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST.
         """
         wanted = dict.fromkeys(keys) if keys else None  # Kafka takes an empty list for all, too
-        if kind == ResourceType.TOPIC:
+        if kind == SettingsResourceType.TOPIC:
             given = self.topics.required(name).configs
             return [self._topic_setting(s, given) for s in TOPIC_SETTINGS if wanted is None or s in wanted]
-        if kind == ResourceType.GROUP:
+        if kind == SettingsResourceType.GROUP:
             group = self._given_for_group(name)
             return [self._group_setting(s, group) for s in GROUP_SETTINGS if wanted is None or s in wanted]
-        if kind == ResourceType.CLIENT_METRICS:
+        if kind == SettingsResourceType.CLIENT_METRICS:
             subscription = self._given_for_subscription(name)
             return [
                 Described(value, False, [value])
@@ -70,7 +70,7 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
 
     async def edit(self, kind: int, name: str, edits: Sequence[Edit], *, validate_only: bool) -> None:
         """Change some settings of a resource. Raises as `describe`, and INVALID_CONFIG."""
-        if kind == ResourceType.TOPIC:
+        if kind == SettingsResourceType.TOPIC:
 
             def topic_edit(given: Mapping[str, str]) -> Configs:
                 def in_force(setting: str) -> str | None:
@@ -79,13 +79,13 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
                 return edited(given, edits, declared=TOPIC_SETTINGS, in_force=in_force)
 
             await self._alter(kind, name, topic_edit, validate_only)
-        elif kind == ResourceType.GROUP:
+        elif kind == SettingsResourceType.GROUP:
 
             def group_edit(given: Mapping[str, str]) -> Configs:
                 return edited(given, edits, declared=GROUP_SETTINGS, in_force=given.get)
 
             await self._alter(kind, name, group_edit, validate_only)
-        elif kind == ResourceType.CLIENT_METRICS:
+        elif kind == SettingsResourceType.CLIENT_METRICS:
 
             def subscription_edit(given: Mapping[str, str]) -> Configs:
                 return edited(given, edits, declared=CLIENT_METRICS_SETTINGS, in_force=given.get)
@@ -104,16 +104,16 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
     async def _alter(
         self, kind: int, name: str, edit: Callable[[Mapping[str, str]], Configs], validate_only: bool
     ) -> None:
-        if kind == ResourceType.TOPIC:
+        if kind == SettingsResourceType.TOPIC:
             await self.topics.alter_configs(name, edit, validate_only=validate_only)
             return
-        if kind == ResourceType.GROUP:
+        if kind == SettingsResourceType.GROUP:
             self._given_for_group(name)
             await dynamic_configs.alter_group(
                 self.store, self.topics.feed, self.config, name, edit, validate_only=validate_only
             )
             return
-        if kind == ResourceType.CLIENT_METRICS:
+        if kind == SettingsResourceType.CLIENT_METRICS:
             self._given_for_subscription(name)
             await dynamic_configs.alter_client_metrics(
                 self.store, self.topics.feed, name, edit, validate_only=validate_only
@@ -123,7 +123,7 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
         await dynamic_configs.alter(self.store, self.topics.feed, self.config, name, edit, validate_only=validate_only)
 
     def _check_broker(self, kind: int, name: str) -> None:
-        if kind != ResourceType.BROKER:
+        if kind != SettingsResourceType.BROKER:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"resources of type {kind} have no settings here: ask for topics (2), brokers (4), client metrics (16) "

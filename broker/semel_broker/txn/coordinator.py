@@ -19,8 +19,8 @@ from semel_broker.answers import CloseConnectionError
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.store import StoreError
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.lru_table import LruTable
 from semel_broker.coordination.producer_ids import ProducerIds
-from semel_broker.coordination.recent import Recent
 from semel_broker.coordination.shards import Shards
 from semel_broker.counters.coordinators import TransactionCounters
 from semel_broker.partitions.partition import Partition
@@ -29,14 +29,14 @@ from semel_broker.topics.topics import Topics
 from semel_broker.txn.admission import Admission, Admissions
 from semel_broker.txn.expiry import Expiry
 from semel_broker.txn.markers.channel import Leaders, MarkerChannel, OnlyBroker
-from semel_broker.txn.markers.hanging import Hanging, Others
+from semel_broker.txn.markers.hanging import Hanging, PeerCoordinators
 from semel_broker.txn.markers.local_destination import LocalDestination, OffsetsEnded
 from semel_broker.txn.markers.peer_calls import NoPeers, PeerCalls
 from semel_broker.txn.markers.remote_destination import RemoteDestination
-from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.identity import NO_IDENTITY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import ExpiredIds, Fences
 from semel_broker.txn.model.metadata import TopicPartition, TransactionMetadata
-from semel_broker.txn.model.requests import BUMPING_VERSION, Init, Rules, Step
+from semel_broker.txn.model.requests import BUMPING_VERSION, Init, TransactionRules, TransactionStep
 from semel_broker.txn.model.state import check_named
 from semel_broker.txn.shard import CoordinatorContext, TransactionShard
 from semel_broker.txn.slot import PRODUCERS_MAX
@@ -99,7 +99,7 @@ class TransactionCoordinator:
             producer_ids=producer_ids,
             expired=self._expired,
             me=ClientName(host=f"broker {config.node_id}"),
-            connections=Recent(PRODUCERS_MAX),
+            connections=LruTable(PRODUCERS_MAX),
             counters=counters,
         )
         self.shards: Shards[TransactionShard] = Shards(
@@ -113,7 +113,9 @@ class TransactionCoordinator:
         self.groups = TransactionGroups(config, self.shards, context.me)
         self._verification = Verification(self._peers, timeout_ms)
         self._admissions = Admissions(self.shards, self._leaders, here.guards, self._verification, config.node_id)
-        self._hanging = Hanging(world.log, Others(topics, self._leaders, self._peers, config.node_id, timeout_ms))
+        self._hanging = Hanging(
+            world.log, PeerCoordinators(topics, self._leaders, self._peers, config.node_id, timeout_ms)
+        )
         self._expiry = Expiry(world, config, self.shards.here, self._time_out, self.groups)
 
     # --- life ---
@@ -153,7 +155,7 @@ class TransactionCoordinator:
         keep_prepared: bool = False,
         note: str = "",
         group_epoch: int = -1,
-    ) -> Step:
+    ) -> TransactionStep:
         """InitProducerId, checked against the settings: see `TransactionShard.init`.
 
         `group_epoch`: the instance takes part in that step of the id's transaction group. Raises INVALID_REQUEST,
@@ -161,7 +163,7 @@ class TransactionCoordinator:
         """
         check_named(transactional_id)
         text_max = self._config.limits.fence_text_length_max
-        rules = Rules(
+        rules = TransactionRules(
             timeout_ms_max=self._config.transaction_max_timeout_ms,
             two_phase_commit=self._config.transaction_two_phase_commit_enable,
         )
@@ -170,7 +172,7 @@ class TransactionCoordinator:
         ask = Init(
             transactional_id=transactional_id,
             timeout_ms=rules.timeout_ms_of(timeout_ms, enable_2pc=enable_2pc, keep_prepared=keep_prepared),
-            expected=ProducerIdentity(producer_id, producer_epoch) if producer_id >= 0 else NOBODY,
+            expected=ProducerIdentity(producer_id, producer_epoch) if producer_id >= 0 else NO_IDENTITY,
             client=client.cut(text_max),
             keep_prepared=keep_prepared,
             note=note[:text_max],

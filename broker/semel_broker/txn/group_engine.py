@@ -18,7 +18,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import group_of
 
 from semel_broker.coordination.engine import Engine, FifoLock, Slots
-from semel_broker.coordination.journal import Stored
+from semel_broker.coordination.journal import JournalAppend
 from semel_broker.coordination.producer_ids import FreshIds
 from semel_broker.txn.model import metadata
 from semel_broker.txn.model.group_metadata import (
@@ -30,14 +30,14 @@ from semel_broker.txn.model.group_metadata import (
     check_transition,
 )
 from semel_broker.txn.model.group_records import group_row
-from semel_broker.txn.model.group_state import Decision, Members
+from semel_broker.txn.model.group_state import Members, TransactionGroupDecision
 from semel_broker.txn.model.metadata import ONGOING, TransactionMetadata
 from semel_broker.txn.model.records import row_of
 from semel_broker.txn.model.requests import Init
 from semel_broker.txn.slot import TransactionSlot
 from semel_broker.world import Logger
 
-DecideGroup = Callable[[TransactionGroup | None, Members, int, FreshIds], Decision]
+DecideGroup = Callable[[TransactionGroup | None, Members, int, FreshIds], TransactionGroupDecision]
 """(what is known, the members, now in ms, fresh producer ids) -> the decision."""
 
 
@@ -87,7 +87,7 @@ class GroupEngine:
         self._apply_member = apply_member
         self._check = check
         self._hold_s_max = hold_ms_max / 1000
-        self._tasks: dict[Task[Decision], None] = {}
+        self._tasks: dict[Task[TransactionGroupDecision], None] = {}
         self.slots: Slots[GroupSlot] = Slots(GroupSlot)
 
     # --- looking ---
@@ -128,7 +128,7 @@ class GroupEngine:
 
     # --- decide, persist, apply, answer ---
 
-    async def move(self, name: str, decide: DecideGroup, *, forgets: bool = False) -> Decision:
+    async def move(self, name: str, decide: DecideGroup, *, forgets: bool = False) -> TransactionGroupDecision:
         """Decide, persist, apply; then wait for the markers of the decision, for up to `hold_ms_max`.
 
         `forgets`: the decision may forget members, so it takes the locks of all of them.
@@ -144,17 +144,17 @@ class GroupEngine:
         await self._ended(name)
         return decision
 
-    def _done(self, task: Task[Decision]) -> None:
+    def _done(self, task: Task[TransactionGroupDecision]) -> None:
         del self._tasks[task]
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, KafkaError):  # the caller has the others, or was cancelled
             raise error  # a bug of ours: the loop's exception handler has it logged
 
-    async def _carry_out(self, name: str, decide: DecideGroup, forgets: bool) -> Decision:
+    async def _carry_out(self, name: str, decide: DecideGroup, forgets: bool) -> TransactionGroupDecision:
         slot = await self.slots.enter(name)
         held: dict[str, TransactionSlot] = {}
         fresh_ids: dict[str, int] = {}
-        decision: Decision | None = None
+        decision: TransactionGroupDecision | None = None
         try:
             while decision is None:
                 await self._lock_members(slot, held, forgets)
@@ -186,7 +186,9 @@ class GroupEngine:
             for member in missing:
                 held[member.key] = await self._members.enter(member.key)
 
-    async def _persist(self, slot: GroupSlot, held: dict[str, TransactionSlot], decision: Decision) -> None:
+    async def _persist(
+        self, slot: GroupSlot, held: dict[str, TransactionSlot], decision: TransactionGroupDecision
+    ) -> None:
         """Store the decision, and put it into effect. Raises the errors of `Journal.append`."""
         then = decision.then
         assert then is not None
@@ -205,7 +207,7 @@ class GroupEngine:
 
     def _append(
         self, then: TransactionGroup, members: Sequence[TransactionMetadata]
-    ) -> tuple[Stored, Sequence[TransactionMetadata]]:
+    ) -> tuple[JournalAppend, Sequence[TransactionMetadata]]:
         """Append the group's record and those of members as one batch; the members whose records were appended.
 
         One batch is what makes a commit atomic. Aborts need no such batch: once the group's record is stored, no

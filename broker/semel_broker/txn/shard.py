@@ -21,9 +21,9 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.engine import Engine, Slots
 from semel_broker.coordination.journal import Journal
+from semel_broker.coordination.lru_table import LruTable
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.coordination.producer_owners import transactional_owner
-from semel_broker.coordination.recent import Recent
 from semel_broker.coordination.shards import Shard
 from semel_broker.counters.coordinators import TransactionCounters, count
 from semel_broker.partitions.partition import Partition
@@ -42,8 +42,8 @@ from semel_broker.txn.model.metadata import (
 )
 from semel_broker.txn.model.records import row_of
 from semel_broker.txn.model.refusals import concurrent
-from semel_broker.txn.model.replay import Replay
-from semel_broker.txn.model.requests import End, Init, Step
+from semel_broker.txn.model.replay import TransactionReplay
+from semel_broker.txn.model.requests import End, Init, TransactionStep
 from semel_broker.txn.slot import ProducerConnections, TransactionSlot
 from semel_broker.world import World
 
@@ -52,7 +52,7 @@ LOADED_AT_ONCE = 500
 AGAIN_S = 1.0
 """Between attempts to append COMPLETE_*."""
 
-Decide = Callable[[TransactionMetadata | None, int, int], Step]
+Decide = Callable[[TransactionMetadata | None, int, int], TransactionStep]
 """(what is known, now in ms, a fresh producer id or -1) -> the decision."""
 
 
@@ -66,7 +66,7 @@ class CoordinatorContext(msgspec.Struct, frozen=True, kw_only=True):
     producer_ids: ProducerIds
     expired: ExpiredIds
     me: ClientName
-    connections: Recent[str, ProducerConnections]
+    connections: LruTable[str, ProducerConnections]
     counters: TransactionCounters = msgspec.field(default_factory=TransactionCounters)
 
 
@@ -99,7 +99,7 @@ class TransactionShard(Shard):
 
     # --- requests ---
 
-    async def init(self, ask: Init) -> Step:
+    async def init(self, ask: Init) -> TransactionStep:
         """InitProducerId: `answer` is the identity to continue with, `kept` the prepared transaction that was kept.
 
         Fences and aborts an open transaction of an older instance first. Raises INVALID_REQUEST,
@@ -107,7 +107,7 @@ class TransactionShard(Shard):
         """
         owner, owns = transactional_owner(ask.transactional_id), self._context.producer_ids.owners.owns
 
-        def decide(txn: TransactionMetadata | None, now_ms: int, fresh_id: int) -> Step:
+        def decide(txn: TransactionMetadata | None, now_ms: int, fresh_id: int) -> TransactionStep:
             is_bound = txn is None or owns(owner, txn.identity.producer_id)
             return state.init(txn, self._with_step_timeout(ask), now_ms, fresh_id, is_bound=is_bound)
 
@@ -217,7 +217,7 @@ class TransactionShard(Shard):
 
     # --- decide, persist, apply, answer ---
 
-    async def _move(self, transactional_id: str, decide: Decide, *, connection: int = 0) -> Step:
+    async def _move(self, transactional_id: str, decide: Decide, *, connection: int = 0) -> TransactionStep:
         """Decide, persist, apply; again after the transaction that is being ended, until there is an answer.
 
         `connection`: the number of the request's connection, where it matters (`TransactionSlot.arrived_over`).
@@ -339,7 +339,7 @@ class TransactionShard(Shard):
     async def _load(self) -> None:
         if self._is_read:
             return
-        replay = Replay()
+        replay = TransactionReplay()
         await self._journal.replay(replay.take)
         for at, txn in enumerate(replay.transactions()):
             self.slots.add(TransactionSlot(txn.transactional_id, self._context.connections, txn))

@@ -16,7 +16,7 @@ from semel_protocol.hashes import group_of
 
 from semel_broker.answers import CloseConnectionError
 from semel_broker.coordination.engine import FifoLock
-from semel_broker.coordination.recent import Recent
+from semel_broker.coordination.lru_table import LruTable
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TransactionMetadata
 from semel_broker.txn.model.state import check_transition
@@ -46,7 +46,7 @@ class TransactionSlot:
     def __init__(
         self,
         transactional_id: str,
-        connections: Recent[str, ProducerConnections],
+        connections: LruTable[str, ProducerConnections],
         metadata: TransactionMetadata | None = None,
     ) -> None:
         self.key = transactional_id

@@ -18,10 +18,10 @@ from semel_broker.coordination.producer_ids import FreshIds
 from semel_broker.coordination.shards import Shards
 from semel_broker.txn.model import group_state
 from semel_broker.txn.model.group_metadata import TransactionGroup
-from semel_broker.txn.model.group_state import Begin, Decide, Decision, Members
+from semel_broker.txn.model.group_state import Begin, Decide, Members, TransactionGroupDecision
 from semel_broker.txn.model.identity import ClientName
 from semel_broker.txn.model.metadata import TransactionMetadata
-from semel_broker.txn.model.requests import Rules
+from semel_broker.txn.model.requests import TransactionRules
 from semel_broker.txn.shard import TransactionShard
 
 
@@ -57,7 +57,7 @@ class TransactionGroups:
         """BeginTransactionGroup: the group in its new step. Returns once every aborted transaction has its markers, or
         after `Limits.transaction_hold_ms_max`. Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
         NOT_COORDINATOR, INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT."""
-        rules = Rules(timeout_ms_max=self._config.transaction_max_timeout_ms)
+        rules = TransactionRules(timeout_ms_max=self._config.transaction_max_timeout_ms)
         ask = replace(
             ask,
             owner=ask.owner[: self._config.limits.fence_text_length_max],
@@ -66,14 +66,16 @@ class TransactionGroups:
         )
         shard = await self._shard(ask.group)
 
-        def decide(group: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds) -> Decision:
+        def decide(
+            group: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds
+        ) -> TransactionGroupDecision:
             return group_state.begin(group, members, ask, now_ms)
 
         then = (await shard.groups.move(ask.group, decide)).group
         assert then is not None
         return then
 
-    async def decide(self, ask: Decide) -> Decision:
+    async def decide(self, ask: Decide) -> TransactionGroupDecision:
         """DecideTransactionGroup; returns as `begin` does. Raises COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_REQUEST, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING,
         PRODUCER_FENCED, TRANSACTIONAL_ID_NOT_FOUND. After an error nothing has changed."""
@@ -85,7 +87,9 @@ class TransactionGroups:
         ask = replace(ask, client=ask.client.cut(self._config.limits.fence_text_length_max))
         shard = await self._shard(ask.group)
 
-        def decide(group: TransactionGroup | None, members: Members, now_ms: int, fresh_ids: FreshIds) -> Decision:
+        def decide(
+            group: TransactionGroup | None, members: Members, now_ms: int, fresh_ids: FreshIds
+        ) -> TransactionGroupDecision:
             return group_state.decide(group, members, ask, now_ms, fresh_ids)
 
         return await shard.groups.move(ask.group, decide)
@@ -96,7 +100,9 @@ class TransactionGroups:
         INVALID_TXN_STATE, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, RECORD_LIST_TOO_LARGE."""
         shard = await self._shard(group)
 
-        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds) -> Decision:
+        def decide(
+            known: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds
+        ) -> TransactionGroupDecision:
             return group_state.forget(known, members, group, epoch)
 
         await shard.groups.move(group, decide, forgets=True)
@@ -118,7 +124,9 @@ class TransactionGroups:
         """Abort the group's step if it is open for too long. Raises COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR."""
 
-        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds) -> Decision:
+        def decide(
+            known: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds
+        ) -> TransactionGroupDecision:
             return group_state.time_out(known, members, now_ms, self._me)
 
         await (await self._shard(group)).groups.move(group, decide)
@@ -128,7 +136,9 @@ class TransactionGroups:
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR."""
         expiration_ms = self._config.transaction_group_expiration_ms
 
-        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds) -> Decision:
+        def decide(
+            known: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds
+        ) -> TransactionGroupDecision:
             return group_state.expire(known, members, now_ms, expiration_ms)
 
         await (await self._shard(group)).groups.move(group, decide)

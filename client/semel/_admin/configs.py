@@ -29,7 +29,7 @@ from semel._admin.types import (
 )
 from semel._net.calls import CallOutcomes, Calls, settled
 from semel._net.connection import Connection
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Deadline
 from semel.errors import KafkaConfigurationError, UnsupportedVersionError, error_for
 
@@ -154,7 +154,7 @@ async def _connection(calls: Calls, node_id: int) -> Connection:
     if node_id not in calls.cluster.metadata.brokers:
         known = ", ".join(map(str, sorted(calls.cluster.metadata.brokers)))
         raise KafkaConfigurationError(f"there is no broker {node_id}; the brokers are {known}")
-    return await calls.cluster.connection(node_id, Role.CONTROL)
+    return await calls.cluster.connection(node_id, ConnectionPurpose.CONTROL)
 
 
 def _key(resource: ConfigResource) -> ConfigKey:

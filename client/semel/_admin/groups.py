@@ -37,7 +37,7 @@ from semel._admin.types import GROUP_STATES, ConsumerGroupDescription, ConsumerG
 from semel._assignment.protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from semel._net.calls import CallOutcomes, Calls, grouped, settled
 from semel._net.connection import Connection
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Deadline
 from semel.errors import KafkaProtocolError, error_for
 from semel.structs import OffsetAndMetadata, TopicPartition
@@ -66,7 +66,7 @@ async def list_consumer_groups(
 
     async def of_broker(node_id: int) -> list[ConsumerGroupListing]:
         async def attempt(deadline: Deadline) -> list[ConsumerGroupListing]:
-            connection = await calls.cluster.connection(node_id, Role.CONTROL)
+            connection = await calls.cluster.connection(node_id, ConnectionPurpose.CONTROL)
             request = ListGroupsRequest()
             if connection.serves(ListGroupsRequest, STATES_VERSION):
                 request.states_filter = states

@@ -17,7 +17,7 @@ from semel_protocol.messages.k49_alter_client_quotas import (
     AlterClientQuotasRequestOp,
     AlterClientQuotasResponse,
 )
-from semel_protocol.quotas import ANY_MATCH, DEFAULT_MATCH, EXACT, QuotaEntity, QuotaFilter, Special
+from semel_protocol.quotas import ANY_MATCH, DEFAULT_MATCH, EXACT, QuotaEntity, QuotaFilter, SpecialEntity
 
 from semel._net.calls import CallOutcomes, Calls
 from semel._net.connection import Connection
@@ -65,10 +65,10 @@ async def alter_client_quotas(
     await calls.on_controller(attempt, outcomes, what="altering quotas", timeout_ms=timeout_ms)
 
 
-def _component(kind: str, part: str | Special) -> DescribeClientQuotasRequestComponent:
+def _component(kind: str, part: str | SpecialEntity) -> DescribeClientQuotasRequestComponent:
     if isinstance(part, str):
         return DescribeClientQuotasRequestComponent(entity_type=kind, match_type=EXACT, match=part)
-    match_type = ANY_MATCH if part is Special.ANY else DEFAULT_MATCH
+    match_type = ANY_MATCH if part is SpecialEntity.ANY else DEFAULT_MATCH
     return DescribeClientQuotasRequestComponent(entity_type=kind, match_type=match_type, match=None)
 
 

@@ -34,7 +34,7 @@ from semel_protocol.messages.k46_list_partition_reassignments import (
 from semel._admin.types import LogDirDescription, PartitionReassignment, ReplicaSize
 from semel._net.calls import CallOutcomes, Calls, grouped, settled, wire_ms
 from semel._net.connection import Connection
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Deadline
 from semel.errors import UnsupportedVersionError, error_for
 from semel.structs import TopicPartition
@@ -144,7 +144,7 @@ async def describe_log_dirs(
         what = f"describing the data directories of broker {node_id}"
 
         async def attempt(deadline: Deadline) -> list[LogDirDescription]:
-            connection = await calls.cluster.connection(node_id, Role.CONTROL)
+            connection = await calls.cluster.connection(node_id, ConnectionPurpose.CONTROL)
             answer: DescribeLogDirsResponse = await calls.request(
                 connection, DescribeLogDirsRequest(topics=topics), deadline
             )

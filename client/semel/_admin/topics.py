@@ -26,7 +26,7 @@ from semel_protocol.messages.k60_describe_cluster import DescribeClusterRequest,
 from semel._admin.types import BrokerStatus, ClusterDescription, NewPartitions, NewTopic
 from semel._net.calls import CallOutcomes, Calls, wire_ms
 from semel._net.connection import Connection
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Deadline
 from semel.errors import KafkaConfigurationError, KafkaError
 from semel.structs import Metadata, TopicMetadata
@@ -127,7 +127,7 @@ async def _check_broker(calls: Calls, node_id: int, timeout_ms: float) -> Broker
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            connection = await calls.cluster.connection(node_id, Role.CONTROL)
+            connection = await calls.cluster.connection(node_id, ConnectionPurpose.CONTROL)
             if not connection.serves(DescribeClusterRequest):
                 # A broker of another make: any broker answers Metadata.
                 await connection.request(MetadataRequest(topics=[]), timeout_ms=timeout_ms)

@@ -38,7 +38,7 @@ from semel._admin.types import (
 from semel._net.calls import CallOutcomes, Calls, grouped, settled
 from semel._net.cluster import TRANSACTION
 from semel._net.connection import Connection
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Deadline
 from semel.errors import InvalidRequestError, error_for
 from semel.structs import TopicPartition
@@ -56,7 +56,7 @@ async def list_transactions(
 
     async def of_broker(node_id: int) -> list[TransactionListing]:
         async def attempt(deadline: Deadline) -> list[TransactionListing]:
-            connection = await calls.cluster.connection(node_id, Role.CONTROL)
+            connection = await calls.cluster.connection(node_id, ConnectionPurpose.CONTROL)
             request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
             answer: ListTransactionsResponse = await calls.request(connection, request, deadline)
             if answer.error_code:
@@ -93,7 +93,7 @@ async def describe_transactions(calls: Calls, transactional_ids: Sequence[str]) 
             node_id = await calls.cluster.coordinator(name, TRANSACTION, timeout_ms=left_ms)
             coordinators.setdefault(node_id, []).append(name)
         for node_id, names in coordinators.items():
-            connection = await calls.cluster.connection(node_id, Role.CONTROL)
+            connection = await calls.cluster.connection(node_id, ConnectionPurpose.CONTROL)
             request = DescribeTransactionsRequest(transactional_ids=names)
             answer: DescribeTransactionsResponse = await calls.request(connection, request, deadline)
             for row in answer.transaction_states:

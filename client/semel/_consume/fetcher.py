@@ -31,11 +31,11 @@ from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch
 from semel._net.outage import Outage
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import LOGIN_REFUSED, Action, Backoff, action_for
 from semel._net.signal import Signal
 from semel._subscription.fetch_buffer import ByteCount
-from semel._subscription.subscription import NearReplica, PartitionState, Reset, Subscription, TopicIdPartition
+from semel._subscription.subscription import AssignedPartition, NearReplica, Reset, Subscription, TopicIdPartition
 from semel.errors import (
     CorruptRecordException,
     KafkaError,
@@ -58,9 +58,9 @@ RETRY_LEADER_MS = 100
 ROOM_SHARE = 4
 """A fetch is sent when at least one ROOM_SHARE-th of a broker's share of `fetch_buffer_bytes` is free."""
 
-Asked = dict[TopicPartition, tuple[PartitionState, int]]
+Asked = dict[TopicPartition, tuple[AssignedPartition, int]]
 """The partition states to fetch, and the requested offsets."""
-Named = dict[TopicIdPartition, tuple[PartitionState, int]]
+Named = dict[TopicIdPartition, tuple[AssignedPartition, int]]
 """The same, as they are named to the broker."""
 
 
@@ -88,7 +88,7 @@ class Fetcher:
             self._edge, config.retry_backoff_ms, lambda: bool(self._unreachable), cluster.request_refresh
         )
         self.arrived = Signal()
-        self.ready: dict[TopicPartition, PartitionState] = {}
+        self.ready: dict[TopicPartition, AssignedPartition] = {}
         self.failure: BaseException | None = None
 
     def wake(self) -> None:
@@ -115,7 +115,7 @@ class Fetcher:
         if leaderless:
             self._cluster.request_refresh()
 
-    def records_taken(self, state: PartitionState) -> None:
+    def records_taken(self, state: AssignedPartition) -> None:
         """The application took records of this partition. As `wake`, at a cost that does not grow with the
         partitions.
         """
@@ -129,7 +129,7 @@ class Fetcher:
         if self._room(source) >= self._room_min if source in self._out_of_room else self._fetchable(state):
             self._ensure_task(source)
 
-    def _source(self, state: PartitionState) -> int:
+    def _source(self, state: AssignedPartition) -> int:
         """The broker to fetch this partition from: its leader, or the nearer replica that the leader has named
         (KIP-392). -1: no leader is known.
         """
@@ -186,10 +186,10 @@ class Fetcher:
     def _room_min(self) -> int:
         return self._share_bytes // ROOM_SHARE
 
-    def _fetchable(self, state: PartitionState) -> bool:
+    def _fetchable(self, state: AssignedPartition) -> bool:
         return self._is_wanted(state) and state.retry_at <= self._edge.monotonic()
 
-    def _is_wanted(self, state: PartitionState) -> bool:
+    def _is_wanted(self, state: AssignedPartition) -> bool:
         return (
             state.buffer.fetch_offset is not None
             and not state.paused
@@ -226,7 +226,7 @@ class Fetcher:
             if not asked or room < self._room_min:
                 return
             try:
-                connection = await self._cluster.connection(node_id, Role.FETCH)
+                connection = await self._cluster.connection(node_id, ConnectionPurpose.FETCH)
                 if not await self._check_logs(connection, asked):
                     continue
                 is_by_id = _is_by_id(connection, asked)
@@ -392,7 +392,7 @@ class Fetcher:
                 state.high_watermark, state.last_stable_offset = ends.high_watermark, ends.last_stable_offset
                 state.log_start_offset, state.fetched_at_ms = ends.log_start_offset, now_ms
 
-    def _move(self, state: PartitionState, node_id: int) -> bool:
+    def _move(self, state: AssignedPartition, node_id: int) -> bool:
         """Fetch from this replica for a while, as the leader proposes. Whether metadata knows the broker."""
         metadata = self._cluster.metadata
         if node_id not in metadata.brokers:
@@ -404,7 +404,7 @@ class Fetcher:
         state.near = NearReplica(node_id, metadata.leader_epoch(*state.topic_partition), until)
         return True
 
-    def _buffer(self, state: PartitionState, row: FetchResponsePartition) -> bool:
+    def _buffer(self, state: AssignedPartition, row: FetchResponsePartition) -> bool:
         """Buffers the records of one partition. True when there is something to hand out, an error included."""
         assert row.records is not None
         aborted = None
@@ -424,20 +424,20 @@ class Fetcher:
         self.ready[state.topic_partition] = state
         return True
 
-    def fail(self, state: PartitionState, error: KafkaError) -> bool:
+    def fail(self, state: AssignedPartition, error: KafkaError) -> bool:
         """Stop fetching this partition until the application seeks. The application gets the error."""
         state.error = error
         self.ready[state.topic_partition] = state
         self.arrived.notify()
         return True
 
-    def retry(self, state: PartitionState) -> None:
+    def retry(self, state: AssignedPartition) -> None:
         """Fetch a partition again whose error the application has got, after a pause."""
         self.ready.pop(state.topic_partition, None)
         state.retry_at = self._edge.monotonic() + self._config.retry_backoff_max_ms / 1000
         self._wake_later(self._config.retry_backoff_max_ms)
 
-    def _refused(self, state: PartitionState, offset: int, code: int) -> bool:
+    def _refused(self, state: AssignedPartition, offset: int, code: int) -> bool:
         """React to a partition's error. True when the application must get it."""
         error = error_for(code, f"fetch from {_name(state)} at offset {offset}")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -455,7 +455,7 @@ class Fetcher:
         self._wake_later(self._config.retry_backoff_ms)
         return False
 
-    def _out_of_range(self, state: PartitionState, offset: int) -> bool:
+    def _out_of_range(self, state: AssignedPartition, offset: int) -> bool:
         if offset != state.position:
             # Earlier records are still buffered: hand them out first, then fetch again from their end.
             state.retry_at = self._edge.monotonic() + self._config.retry_backoff_ms / 1000
@@ -467,7 +467,7 @@ class Fetcher:
         self._position_lost()
         return False
 
-    def _truncated(self, state: PartitionState, leader: FetchResponseDivergingEpoch) -> bool:
+    def _truncated(self, state: AssignedPartition, leader: FetchResponseDivergingEpoch) -> bool:
         """The leader's log diverges from the log that was read (KIP-320). True when the application must get the
         error.
 
@@ -502,9 +502,9 @@ def _named(asked: Asked, is_by_id: bool) -> Named:
     return {TopicIdPartition(*partition): row for partition, row in asked.items()}
 
 
-def _refusal(code: int, state: PartitionState, offset: int, node_id: int) -> KafkaError:
+def _refusal(code: int, state: AssignedPartition, offset: int, node_id: int) -> KafkaError:
     return error_for(code, f"fetch from {_name(state)} at offset {offset}, replica on broker {node_id}")
 
 
-def _name(state: PartitionState) -> str:
+def _name(state: AssignedPartition) -> str:
     return f"{state.topic_partition.topic}-{state.topic_partition.partition}"

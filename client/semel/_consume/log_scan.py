@@ -20,7 +20,7 @@ from semel_protocol.messages.k01_fetch import (
 )
 
 from semel._net.calls import Calls
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Deadline
 from semel.errors import CorruptRecordException, KafkaProtocolError, error_for
 from semel.structs import TopicPartition
@@ -88,7 +88,7 @@ async def fetch_stored(
         metadata = await calls.metadata([partition.topic], deadline)
         if code := metadata.errors.get(partition.topic):
             raise error_for(code, what)
-        connection = await calls.cluster.connection(metadata.leader(*partition), Role.FETCH)
+        connection = await calls.cluster.connection(metadata.leader(*partition), ConnectionPurpose.FETCH)
         request = FetchRequest(
             max_wait_ms=0,
             min_bytes=0,

@@ -14,7 +14,7 @@ from semel._group.consumer_group import AnyGroup
 from semel._group.heartbeat import PollCalls
 from semel._net.cluster import Cluster
 from semel._net.metrics import Metrics, connection_metrics, latency_metrics
-from semel._subscription.subscription import PartitionState, Subscription
+from semel._subscription.subscription import AssignedPartition, Subscription
 
 FETCH, COMMIT, JOIN, SYNC = (
     API_OF[request].key for request in (FetchRequest, OffsetCommitRequest, JoinGroupRequest, SyncGroupRequest)
@@ -66,7 +66,7 @@ def consumer_metrics(
     return found | partitions
 
 
-def _partition(state: PartitionState, read_committed: bool) -> dict[str, float]:
+def _partition(state: AssignedPartition, read_committed: bool) -> dict[str, float]:
     """Lag and lead, once they are known. The lag goes to the end that this consumer can read."""
     found: dict[str, float] = {}
     end = state.last_stable_offset if read_committed else state.high_watermark

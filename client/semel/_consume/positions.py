@@ -10,7 +10,7 @@ from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAt,
 from semel._net.cluster import Cluster
 from semel._net.retry import Backoff, Deadline
 from semel._net.signal import Signal
-from semel._subscription.subscription import PartitionState, Reset, Subscription
+from semel._subscription.subscription import AssignedPartition, Reset, Subscription
 from semel.errors import IllegalStateError, KafkaError, KafkaTimeoutError, NoOffsetForPartitionError
 from semel.structs import TopicPartition
 
@@ -33,7 +33,7 @@ class Positions:
         offsets: Offsets,
         *,
         found: Callable[[], None],
-        fail: Callable[[PartitionState, KafkaError], object],
+        fail: Callable[[AssignedPartition, KafkaError], object],
     ) -> None:
         self._config, self._subscription, self._offsets = config, subscription, offsets
         self._found, self._fail = found, fail
@@ -48,7 +48,7 @@ class Positions:
     def wake(self) -> None:
         self._wanted.notify()
 
-    async def reset(self, states: Sequence[PartitionState], reset: Reset) -> None:
+    async def reset(self, states: Sequence[AssignedPartition], reset: Reset) -> None:
         """Find new positions. Raises as `position`."""
         for state in states:
             state.lose_position(reset)
@@ -56,7 +56,7 @@ class Positions:
         for state in states:
             await self.position(state)
 
-    async def position(self, state: PartitionState) -> int:
+    async def position(self, state: AssignedPartition) -> int:
         """The position, once it is known.
 
         Raises the reason why there is none, IllegalStateError when the partition is revoked, KafkaTimeoutError.
@@ -91,14 +91,14 @@ class Positions:
                 # A wait for the signal, not a sleep: a new assignment must not wait for partitions of a failed broker.
                 await self._wanted.wait(self._backoff.next_ms())
 
-    def _lacking(self) -> list[PartitionState]:
+    def _lacking(self) -> list[AssignedPartition]:
         return [
             state
             for state in self._subscription.states.values()
             if state.position is None and state.reset is not None and state.error is None
         ]
 
-    async def _look_up(self, lacking: list[PartitionState]) -> bool:
+    async def _look_up(self, lacking: list[AssignedPartition]) -> bool:
         """One round for all. True when each of them has a position or an error."""
         committed = [state for state in lacking if state.reset is Reset.COMMITTED]
         if committed:
@@ -124,7 +124,7 @@ class Positions:
         self.changed.notify()
         return not any(state.reset is not None and state.error is None for state in lacking)
 
-    async def _from_committed(self, lacking: list[PartitionState]) -> None:
+    async def _from_committed(self, lacking: list[AssignedPartition]) -> None:
         """Take the group's committed offsets. Partitions without one follow the reset policy."""
         if self._config.group_id is None:
             for state in lacking:
@@ -148,7 +148,7 @@ class Positions:
             elif self._start(state, Reset.COMMITTED, at.offset):
                 state.committed = at.offset
 
-    async def _back_into_range(self, lost: list[PartitionState]) -> None:
+    async def _back_into_range(self, lost: list[AssignedPartition]) -> None:
         """Handle positions that the leader did not have. If the leader has the offset now, it had only lagged
         behind. Otherwise the reset policy decides: records were deleted, the log was truncated, or the topic was
         created again.
@@ -179,7 +179,7 @@ class Positions:
             # Not asked again: another leader may have a lower start by now, with records that were handed out.
             state.seek(bounds[self._policy][partition][0])
 
-    def _fall_back(self, state: PartitionState) -> None:
+    def _fall_back(self, state: AssignedPartition) -> None:
         if not self._still_lacks(state, Reset.COMMITTED):
             return
         state.reset = self._policy
@@ -188,20 +188,20 @@ class Positions:
             state.reset = None
             self._fail(state, NoOffsetForPartitionError(f"{topic}-{partition} has no committed offset"))
 
-    def _start(self, state: PartitionState, reset: Reset, offset: int) -> bool:
+    def _start(self, state: AssignedPartition, reset: Reset, offset: int) -> bool:
         if not self._still_lacks(state, reset):
             return False
         state.seek(offset)
         self._last_errors.pop(state.topic_partition, None)
         return True
 
-    def _failed(self, state: PartitionState, reset: Reset, error: KafkaError) -> None:
+    def _failed(self, state: AssignedPartition, reset: Reset, error: KafkaError) -> None:
         if error.retriable:
             self._last_errors[state.topic_partition] = error
             log.info("no position for %s yet: %s", state.topic_partition, error)
         elif self._still_lacks(state, reset):
             self._fail(state, error)
 
-    def _still_lacks(self, state: PartitionState, reset: Reset) -> bool:
+    def _still_lacks(self, state: AssignedPartition, reset: Reset) -> bool:
         """False when the partition was revoked, or the application sought, while the position was looked up."""
         return self._subscription.in_charge(state) and state.position is None and state.reset is reset

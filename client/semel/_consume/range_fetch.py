@@ -26,7 +26,7 @@ from semel._config.consumer import ConsumerConfig
 from semel._consume.fetch_session import BY_ID_VERSION
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._net.cluster import ANSWER_TIMEOUT_MS, Cluster
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Backoff, Deadline
 from semel._subscription.fetch_buffer import Chunk
 from semel.errors import (
@@ -177,7 +177,7 @@ class RangeFetch:
             ],
             rack_id=config.client_rack,
         )
-        connection = await self._cluster.connection(leader, Role.FETCH)
+        connection = await self._cluster.connection(leader, ConnectionPurpose.FETCH)
         timeout_ms = min(config.request_timeout_ms, max(deadline.remaining_ms, ANSWER_TIMEOUT_MS))
         is_by_id = topic_id != ZERO_UUID and connection.serves(FetchRequest, BY_ID_VERSION)
         answer: FetchResponse = await connection.request(

@@ -15,7 +15,7 @@ from semel._group.heartbeat import PollCalls
 from semel._net.lifecycle import is_interrupted
 from semel._net.retry import Deadline
 from semel._subscription.fetch_buffer import Decoding, Record
-from semel._subscription.subscription import PartitionState, Subscription
+from semel._subscription.subscription import AssignedPartition, Subscription
 from semel.serializers import NotReady
 from semel.structs import TopicPartition
 
@@ -55,7 +55,7 @@ class Records:
             key_deserializer=config.key_deserializer,
             value_deserializer=config.value_deserializer,
         )
-        self.current: PartitionState | None = None
+        self.current: AssignedPartition | None = None
         self._reader: asyncio.Task[Any] | None = None
         self._mark: object = None
         self._is_abandoned = False
@@ -209,7 +209,7 @@ class Records:
             self._fetcher.records_taken(state)
         return found
 
-    def _servable(self, partitions: Sequence[TopicPartition]) -> Iterator[PartitionState]:
+    def _servable(self, partitions: Sequence[TopicPartition]) -> Iterator[AssignedPartition]:
         """The partitions with data for the application, the longest waiting first."""
         ready = self._fetcher.ready
         for partition, state in list(ready.items()):
@@ -218,7 +218,7 @@ class Records:
             elif not state.paused and not state.held and (not partitions or partition in partitions):
                 yield state
 
-    def _fill(self, state: PartitionState, count: int) -> bool:
+    def _fill(self, state: AssignedPartition, count: int) -> bool:
         """Decode until there is a record; False when none is left in this partition.
 
         Raises the partition's error once the earlier records are taken.
@@ -237,7 +237,7 @@ class Records:
         self._fetcher.records_taken(state)
         return False
 
-    def _to_the_end(self, state: PartitionState) -> None:
+    def _to_the_end(self, state: AssignedPartition) -> None:
         ready = self._fetcher.ready
         if ready.pop(state.topic_partition, None) is not None and (state.error or not state.buffer.is_empty):
             ready[state.topic_partition] = state
@@ -249,7 +249,7 @@ def _has_failed(task: asyncio.Task[Any]) -> bool:
     return task.cancelled() or getattr(task, "_exception", None) is not None
 
 
-def _skip_offsets_without_record(state: PartitionState) -> None:
+def _skip_offsets_without_record(state: AssignedPartition) -> None:
     """Move the position past control batches, aborted records and compacted offsets after the last taken record."""
     buffer = state.buffer
     if buffer.at >= len(buffer.records) and buffer.next_offset is not None and state.position is not None:

@@ -34,7 +34,7 @@ IdPartition = tuple[bytes, int]
 """(topic id, partition)."""
 
 
-class State(Enum):
+class ConsumerMemberState(Enum):
     UNJOINED = "not a member"
     JOINING = "waiting for the first assignment"
     RECONCILING = "exchanging partitions"
@@ -45,20 +45,35 @@ class State(Enum):
     STOPPED = "stopped"
 
 
-NEXT: dict[State, tuple[State, ...]] = {
-    State.UNJOINED: (State.JOINING, State.LEAVING),
-    State.JOINING: (State.RECONCILING, State.FENCED, State.LEAVING, State.FAILED),
-    State.RECONCILING: (State.STABLE, State.FENCED, State.LEAVING, State.FAILED),
-    State.STABLE: (State.RECONCILING, State.FENCED, State.LEAVING, State.FAILED),
-    State.FENCED: (State.JOINING, State.LEAVING),
-    State.LEAVING: (State.UNJOINED, State.STOPPED),
-    State.FAILED: (State.STOPPED,),
-    State.STOPPED: (),
+NEXT: dict[ConsumerMemberState, tuple[ConsumerMemberState, ...]] = {
+    ConsumerMemberState.UNJOINED: (ConsumerMemberState.JOINING, ConsumerMemberState.LEAVING),
+    ConsumerMemberState.JOINING: (
+        ConsumerMemberState.RECONCILING,
+        ConsumerMemberState.FENCED,
+        ConsumerMemberState.LEAVING,
+        ConsumerMemberState.FAILED,
+    ),
+    ConsumerMemberState.RECONCILING: (
+        ConsumerMemberState.STABLE,
+        ConsumerMemberState.FENCED,
+        ConsumerMemberState.LEAVING,
+        ConsumerMemberState.FAILED,
+    ),
+    ConsumerMemberState.STABLE: (
+        ConsumerMemberState.RECONCILING,
+        ConsumerMemberState.FENCED,
+        ConsumerMemberState.LEAVING,
+        ConsumerMemberState.FAILED,
+    ),
+    ConsumerMemberState.FENCED: (ConsumerMemberState.JOINING, ConsumerMemberState.LEAVING),
+    ConsumerMemberState.LEAVING: (ConsumerMemberState.UNJOINED, ConsumerMemberState.STOPPED),
+    ConsumerMemberState.FAILED: (ConsumerMemberState.STOPPED,),
+    ConsumerMemberState.STOPPED: (),
 }
 
-MEMBER_STATES = (State.RECONCILING, State.STABLE)
+MEMBER_STATES = (ConsumerMemberState.RECONCILING, ConsumerMemberState.STABLE)
 """The coordinator has given this member an epoch."""
-BEATING_STATES = (State.JOINING, *MEMBER_STATES)
+BEATING_STATES = (ConsumerMemberState.JOINING, *MEMBER_STATES)
 
 
 class Subscribed(msgspec.Struct, frozen=True):
@@ -68,12 +83,12 @@ class Subscribed(msgspec.Struct, frozen=True):
     regex: str = ""
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What a heartbeat says of the member. owned: also what it has yet to adopt.
+class ReportedMember(msgspec.Struct, frozen=True):
+    """The subscription and the partitions that a heartbeat reports. owned: also partitions that are yet to be adopted.
 
-    The coordinator gives to other members what this one does not name. What is assigned counts as owned from the answer
-    on, since it may be adopted while the next heartbeat is under way; and until another answer takes it away, which the
-    coordinator has to hear then.
+    The coordinator gives partitions that this member does not report to other members. So a partition counts as owned
+    from the answer that assigns it: the member may adopt it while the next heartbeat is under way. It counts as owned
+    until another answer takes it away; the next heartbeat reports that.
     """
 
     subscribed: Subscribed
@@ -92,7 +107,7 @@ class ConsumerMember:
         self._config = config
         self._made_id = member_id
         self.group_id = config.group_id
-        self.state = State.UNJOINED
+        self.state = ConsumerMemberState.UNJOINED
         self.member_id = ""
         self.epoch = JOIN_EPOCH
         self.interval_ms: float = FIRST_INTERVAL_MS
@@ -101,12 +116,12 @@ class ConsumerMember:
         """The number of assignments received. A repeated one counts: the listener gets a call for each."""
         self.owned: frozenset[IdPartition] = frozenset()
         self.outdated: Membership | None = None
-        self._known: Said | None = None
+        self._known: ReportedMember | None = None
         """What the coordinator has of this member since the last answer."""
         self._has_sent = False
         self._last = Membership()
 
-    def move(self, state: State) -> None:
+    def move(self, state: ConsumerMemberState) -> None:
         assert state is self.state or state in NEXT[self.state], f"{self.state} -> {state}"
         self.state = state
 
@@ -135,18 +150,18 @@ class ConsumerMember:
 
     def join(self) -> None:
         """Begin to join. The coordinator gets everything with the next heartbeat."""
-        self.move(State.JOINING)
+        self.move(ConsumerMemberState.JOINING)
         self.epoch, self._known = JOIN_EPOCH, None
 
-    def says(self, subscribed: Subscribed) -> Said:
+    def says(self, subscribed: Subscribed) -> ReportedMember:
         """What a heartbeat says now."""
-        return Said(subscribed, self.owned | self.target)
+        return ReportedMember(subscribed, self.owned | self.target)
 
     def is_due(self, subscribed: Subscribed) -> bool:
         """Whether the coordinator lacks something, so that the next heartbeat does not wait for its interval."""
         return self._known != self.says(subscribed)
 
-    def heartbeat(self, said: Said, *, makes_own_id: bool) -> ConsumerGroupHeartbeatRequest:
+    def heartbeat(self, said: ReportedMember, *, makes_own_id: bool) -> ConsumerGroupHeartbeatRequest:
         """The next heartbeat, which says this as far as the coordinator does not have it.
 
         makes_own_id: in version 0 the coordinator chooses the member id instead.
@@ -174,7 +189,7 @@ class ConsumerMember:
         return request
 
     def answered(
-        self, request: ConsumerGroupHeartbeatRequest, said: Said, answer: ConsumerGroupHeartbeatResponse
+        self, request: ConsumerGroupHeartbeatRequest, said: ReportedMember, answer: ConsumerGroupHeartbeatResponse
     ) -> None:
         """Apply an answer without error. said: what the request says.
 
@@ -186,11 +201,11 @@ class ConsumerMember:
         self.epoch = answer.member_epoch
         self.interval_ms = answer.heartbeat_interval_ms or self.interval_ms
         self._known = said
-        if answer.assignment is not None or self.state is State.JOINING:
+        if answer.assignment is not None or self.state is ConsumerMemberState.JOINING:
             rows = answer.assignment.topic_partitions if answer.assignment is not None else []
             self.target = frozenset((row.topic_id, index) for row in rows for index in row.partitions)
             self.targets += 1
-            self.move(State.RECONCILING)
+            self.move(ConsumerMemberState.RECONCILING)
         self._last = Membership(self.epoch, self.member_id, self._config.group_instance_id)
 
     def unanswered(self) -> None:
@@ -206,13 +221,13 @@ class ConsumerMember:
 
     def fence(self) -> None:
         """The coordinator has removed this member: all partitions are lost."""
-        self.move(State.FENCED)
+        self.move(ConsumerMemberState.FENCED)
         self._forget()
         self._has_sent = False
 
     def leave_request(self) -> ConsumerGroupHeartbeatRequest | None:
         """The last heartbeat, which leaves the group; None when the coordinator has no such member."""
-        assert self.state is State.LEAVING
+        assert self.state is ConsumerMemberState.LEAVING
         static = self._config.group_instance_id
         self._forget()
         if not self._has_sent or not self.member_id:

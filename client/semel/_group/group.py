@@ -22,7 +22,7 @@ from semel._assignment.assignors import rebalance_protocol
 from semel._assignment.protocol import NO_GENERATION
 from semel._config.consumer import ConsumerConfig
 from semel._group.heartbeat import Heartbeats, MaxPollExceededError, PollCalls, PollWatch
-from semel._group.member import Joined, Member
+from semel._group.member import GroupIdentity, JoinedGeneration
 from semel._group.offsets import Membership
 from semel._group.ownership import Ownership, names_of
 from semel._net.cluster import Cluster
@@ -41,7 +41,7 @@ from semel.structs import TopicPartition
 log = logging.getLogger(__name__)
 
 
-class State(Enum):
+class MembershipState(Enum):
     UNJOINED = "not a member"
     PREPARING = "revoking partitions"
     JOINING = "waiting for the other members"
@@ -52,19 +52,41 @@ class State(Enum):
     STOPPED = "stopped"
 
 
-NEXT: dict[State, tuple[State, ...]] = {
-    State.UNJOINED: (State.PREPARING, State.STOPPED),
-    State.PREPARING: (State.JOINING, State.UNJOINED, State.FAILED, State.STOPPED),
-    State.JOINING: (State.SYNCING, State.PREPARING, State.UNJOINED, State.FAILED, State.STOPPED),
-    State.SYNCING: (State.ADOPTING, State.PREPARING, State.UNJOINED, State.FAILED, State.STOPPED),
-    State.ADOPTING: (State.STABLE, State.STOPPED),
-    State.STABLE: (State.PREPARING, State.UNJOINED, State.FAILED, State.STOPPED),
-    State.FAILED: (State.STOPPED,),
-    State.STOPPED: (),
+NEXT: dict[MembershipState, tuple[MembershipState, ...]] = {
+    MembershipState.UNJOINED: (MembershipState.PREPARING, MembershipState.STOPPED),
+    MembershipState.PREPARING: (
+        MembershipState.JOINING,
+        MembershipState.UNJOINED,
+        MembershipState.FAILED,
+        MembershipState.STOPPED,
+    ),
+    MembershipState.JOINING: (
+        MembershipState.SYNCING,
+        MembershipState.PREPARING,
+        MembershipState.UNJOINED,
+        MembershipState.FAILED,
+        MembershipState.STOPPED,
+    ),
+    MembershipState.SYNCING: (
+        MembershipState.ADOPTING,
+        MembershipState.PREPARING,
+        MembershipState.UNJOINED,
+        MembershipState.FAILED,
+        MembershipState.STOPPED,
+    ),
+    MembershipState.ADOPTING: (MembershipState.STABLE, MembershipState.STOPPED),
+    MembershipState.STABLE: (
+        MembershipState.PREPARING,
+        MembershipState.UNJOINED,
+        MembershipState.FAILED,
+        MembershipState.STOPPED,
+    ),
+    MembershipState.FAILED: (MembershipState.STOPPED,),
+    MembershipState.STOPPED: (),
 }
 
 
-class Group:
+class ClassicGroup:
     """The membership of one consumer; `run` is its task.
 
     before_revocation: runs the auto-commit while the partitions are still owned.
@@ -97,7 +119,7 @@ class Group:
         self._had_generation = NO_GENERATION
         self._joined_topics: tuple[str, ...] = ()
         self._counts: dict[str, int] = {}
-        self.member = Member(cluster, config)
+        self.member = GroupIdentity(cluster, config)
         self._ownership = Ownership(
             cluster.edge, config, subscription, self.member, self._wake,
             before_revocation=before_revocation, changed=changed, calling_back=calling_back,
@@ -106,7 +128,7 @@ class Group:
         self.heartbeats = Heartbeats(
             cluster, config, self.member, self._polls, on_rebalance=self.request_rejoin, on_expelled=self._expelled
         )
-        self.state = State.UNJOINED
+        self.state = MembershipState.UNJOINED
         self.settled = Signal()
         """Notified at every change of state."""
         self.failure: KafkaError | None = None
@@ -125,7 +147,7 @@ class Group:
         self._task = asyncio.current_task()
         while True:
             await self._until_wanted()
-            self._to(State.PREPARING)
+            self._to(MembershipState.PREPARING)
             await self._give_up_before_joining()
             if self._max_poll_exceeded:
                 continue
@@ -157,7 +179,7 @@ class Group:
 
     def metadata_changed(self) -> None:
         """Rejoin when topics or partitions have changed and this member must notice it."""
-        if self.state is not State.STABLE:
+        if self.state is not MembershipState.STABLE:
             return
         metadata = self._cluster.metadata
         if self._subscription.mode is Mode.PATTERN and (
@@ -179,14 +201,14 @@ class Group:
         (that may wait for the application). Raises KafkaTimeoutError.
         """
         deadline = Deadline(self._edge, timeout_ms)
-        hopeless = [State.UNJOINED, State.FAILED, State.STOPPED]
+        hopeless = [MembershipState.UNJOINED, MembershipState.FAILED, MembershipState.STOPPED]
         if self._protocol == "eager":
-            hopeless.append(State.PREPARING)
+            hopeless.append(MembershipState.PREPARING)
         while True:
             if self.state in hopeless or asyncio.current_task() is self._task:
                 raise CommitFailedError(f"group {self.member.group_id!r} is rebalancing")
-            if self.state is State.ADOPTING or (
-                self.state is State.STABLE and not self._rejoin and not self._ownership.lost
+            if self.state is MembershipState.ADOPTING or (
+                self.state is MembershipState.STABLE and not self._rejoin and not self._ownership.lost
             ):
                 return
             if deadline.expired:
@@ -204,7 +226,7 @@ class Group:
     async def stop(self) -> None:
         """Commit and revoke the owned partitions, then leave the group. `run` must have ended."""
         # First: a commit that meets a rebalance must not wait for it, because `run` has ended.
-        self._to(State.STOPPED)
+        self._to(MembershipState.STOPPED)
         owned = list(self._subscription.states)
         if owned and self._ownership.lost is None and self.failure is None:
             await self._ownership.give_up(owned)
@@ -216,13 +238,13 @@ class Group:
         `stop`.
         """
         self.heartbeats.cut()
-        self._to(State.STOPPED)
+        self._to(MembershipState.STOPPED)
         self._subscription.drop(list(self._subscription.states))
         await self.member.leave()
 
     # The states
 
-    def _to(self, state: State) -> None:
+    def _to(self, state: MembershipState) -> None:
         assert state is self.state or state in NEXT[self.state], f"{self.state} -> {state}"
         self.state = state
         self.settled.notify()
@@ -231,7 +253,7 @@ class Group:
         """Wait in UNJOINED until topics are subscribed and the application asks for records."""
         while not self._subscription.is_automatic or (self._max_poll_exceeded and self._polls.exceeded()):
             await self.heartbeats.end()
-            self._to(State.UNJOINED)
+            self._to(MembershipState.UNJOINED)
             await self._lose_all()
             await self.member.leave()
             self._rejoin = None
@@ -255,18 +277,18 @@ class Group:
         owned = tuple(self._subscription.states)
         if not owned and self.member.is_outdated:
             await self._join_as_another()
-        self._to(State.JOINING)
+        self._to(MembershipState.JOINING)
         joined = await self.member.join(topics, owned, self._had, self._had_generation)
         self._joined_topics = topics
-        self._to(State.SYNCING)
+        self._to(MembershipState.SYNCING)
         assignments = await self._assign(joined)
         given = await self.member.sync(joined, assignments)
         log.info("group %r generation %d: assigned %s", self.member.group_id, joined.generation, names_of(given))
         self._had, self._had_generation = given, joined.generation
         self.heartbeats.start()
-        self._to(State.ADOPTING)
+        self._to(MembershipState.ADOPTING)
         await self._adopt(given)
-        self._to(State.STABLE)
+        self._to(MembershipState.STABLE)
         # Changes during this rebalance were not looked at.
         self.metadata_changed()
 
@@ -282,7 +304,7 @@ class Group:
             await self._cluster.refresh()
         return self._subscription.wanted_topics(self._cluster.metadata)
 
-    async def _assign(self, joined: Joined) -> dict[str, list[TopicPartition]]:
+    async def _assign(self, joined: JoinedGeneration) -> dict[str, list[TopicPartition]]:
         """As the group's leader: computes the assignment, and watches the partition counts of all subscribed topics."""
         self._counts = {}
         if not joined.leads:
@@ -361,7 +383,7 @@ class Group:
     def _fail(self, error: KafkaError) -> None:
         self.failure = error
         self._subscription.drop(list(self._subscription.states))
-        self._to(State.FAILED)
+        self._to(MembershipState.FAILED)
         self._changed()
 
     def _expelled(self, error: KafkaError) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from semel._config.consumer import ConsumerConfig
 from semel._edge import Edge
-from semel._group.member import Member
+from semel._group.member import GroupIdentity
 from semel._net.cluster import Cluster
 from semel._net.retry import Backoff
 from semel.errors import KafkaError, RebalanceInProgressError
@@ -105,7 +105,7 @@ class Heartbeats(HeartbeatTask):
         self,
         cluster: Cluster,
         config: ConsumerConfig,
-        member: Member,
+        member: GroupIdentity,
         polls: PollWatch,
         *,
         on_rebalance: Callable[[str], None],

@@ -31,7 +31,7 @@ from semel._config.consumer import ConsumerConfig
 from semel._group.offsets import Membership
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel.errors import InconsistentGroupProtocolError, KafkaError, UnsupportedVersionError, error_for
 from semel.structs import TopicPartition
 
@@ -45,7 +45,7 @@ LEAVE_TIMEOUT_MS = 2_000
 """The longest time for LeaveGroup. Without it the session ends by itself."""
 
 
-class Joined(msgspec.Struct, frozen=True, kw_only=True):
+class JoinedGeneration(msgspec.Struct, frozen=True, kw_only=True):
     """A generation that this member is part of. members: empty unless this member is the group's leader.
 
     skip_assignment: the leader must not assign, because a static member came back (KIP-814).
@@ -58,7 +58,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[GroupMember, ...] = ()
 
 
-class Member:
+class GroupIdentity:
     """The member's identity for the coordinator. generation -1: not, or no longer, a member.
 
     outdated: the membership under which the application got records of partitions that are revoked since.
@@ -106,7 +106,7 @@ class Member:
 
     async def join(
         self, topics: Sequence[str], owned: Sequence[TopicPartition], had: Sequence[TopicPartition], generation: int
-    ) -> Joined:
+    ) -> JoinedGeneration:
         """Join the group and return when the rebalance has all its members.
 
         owned: the partitions kept while rebalancing (cooperative).
@@ -139,7 +139,7 @@ class Member:
         assignor = next((a for a in config.assignors if a.name == answer.protocol_name), None)
         if assignor is None:
             raise InconsistentGroupProtocolError(f"the group runs {answer.protocol_name!r}, which was not offered")
-        return Joined(
+        return JoinedGeneration(
             generation=answer.generation_id,
             assignor=assignor,
             leads=leads,
@@ -170,7 +170,7 @@ class Member:
         return answer
 
     async def sync(
-        self, joined: Joined, assignments: Mapping[str, Sequence[TopicPartition]]
+        self, joined: JoinedGeneration, assignments: Mapping[str, Sequence[TopicPartition]]
     ) -> tuple[TopicPartition, ...]:
         """Send the assignments, as the group's leader, and return this member's own."""
         config = self._config
@@ -230,7 +230,7 @@ class Member:
     async def _send_leave(self, member_id: str) -> None:
         # Not on the coordinator connection: LeaveGroup would wait there for the answer of a JoinGroup.
         node_id = await self._cluster.coordinator(self.group_id, timeout_ms=LEAVE_TIMEOUT_MS)
-        connection = await self._cluster.connection(node_id, Role.DATA)
+        connection = await self._cluster.connection(node_id, ConnectionPurpose.DATA)
         answer: LeaveGroupResponse = await connection.request(
             LeaveGroupRequest(
                 group_id=self.group_id,

@@ -40,7 +40,7 @@ from semel._config.consumer import ConsumerConfig
 from semel._net.calls import grouped
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Backoff, Deadline, is_lost_coordinator, is_stale_metadata, retrying
 from semel.errors import (
     BrokerResponseError,
@@ -177,7 +177,7 @@ class Offsets:
             ],
         )
         try:
-            connection = await self._cluster.connection(leader, Role.DATA)
+            connection = await self._cluster.connection(leader, ConnectionPurpose.DATA)
             answer: ListOffsetsResponse = await connection.request(request, timeout_ms=self._request_ms(timeout_ms))
         except KafkaError as error:
             return {}, dict.fromkeys(wanted, error)
@@ -371,7 +371,7 @@ class Offsets:
         async def attempt(deadline: Deadline) -> T:
             left = max(deadline.remaining_ms, 1)
             node_id = await self._cluster.coordinator(self._group_id, timeout_ms=left)
-            connection = await self._cluster.connection(node_id, Role.DATA)
+            connection = await self._cluster.connection(node_id, ConnectionPurpose.DATA)
             return await call(connection, self._request_ms(max(deadline.remaining_ms, 1)))
 
         def on_error(error: KafkaError) -> None:

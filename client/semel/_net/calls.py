@@ -17,7 +17,7 @@ from semel_protocol.schema import Message
 from semel._net.cluster import GROUP, Cluster
 from semel._net.connection import Connection
 from semel._net.metadata import merged
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Backoff, Deadline, is_lost_coordinator, retrying
 from semel.errors import BrokerResponseError, KafkaError, KafkaProtocolError, error_for
 from semel.structs import Metadata, TopicPartition
@@ -216,7 +216,7 @@ class Calls:
         """Send requests to the leader of every partition, to all leaders at the same time."""
 
         async def of_leader(node_id: int, partitions: list[TopicPartition], deadline: Deadline) -> None:
-            await attempt(await self.cluster.connection(node_id, Role.CONTROL), partitions, deadline)
+            await attempt(await self.cluster.connection(node_id, ConnectionPurpose.CONTROL), partitions, deadline)
 
         async def ask(deadline: Deadline) -> None:
             metadata = await self.metadata([partition.topic for partition in outcomes.open], deadline)

@@ -26,7 +26,7 @@ from semel._net.connection import ASKING_METADATA, Connection
 from semel._net.metadata import is_topic_name, merged, with_leader
 from semel._net.missing_topics import MissingTopics
 from semel._net.outage import Outage
-from semel._net.pool import Pool, Role
+from semel._net.pool import ConnectionPurpose, Pool
 from semel._net.retry import LOGIN_REFUSED, Backoff, Deadline, retrying
 from semel.errors import (
     IllegalStateError,
@@ -258,7 +258,7 @@ class Cluster:
         """The exception for a wait of `waited_ms` that has ended, with the errors of brokers."""
         return KafkaTimeoutError(self.explained(text, waited_ms))
 
-    async def connection(self, node_id: int, role: Role) -> Connection:
+    async def connection(self, node_id: int, role: ConnectionPurpose) -> Connection:
         """As Pool.connection. A node that cannot be reached also causes a refresh."""
         try:
             return await self.pool.connection(node_id, role)
@@ -276,7 +276,7 @@ class Cluster:
             await self.refresh()
         if self.metadata.controller_id not in self.metadata.brokers:
             raise KafkaConnectionError("the cluster has no controller at the moment")
-        return await self.connection(self.metadata.controller_id, Role.CONTROL)
+        return await self.connection(self.metadata.controller_id, ConnectionPurpose.CONTROL)
 
     async def coordinator_connection(
         self, key: str, key_type: int = GROUP, *, timeout_ms: float | None = None
@@ -287,7 +287,7 @@ class Cluster:
         """
         node_id = await self.coordinator(key, key_type, timeout_ms=timeout_ms)
         try:
-            return await self.pool.connection(node_id, Role.COORDINATOR)
+            return await self.pool.connection(node_id, ConnectionPurpose.COORDINATOR)
         except KafkaConnectionError:
             self.forget_coordinator(key, key_type)
             raise
@@ -342,7 +342,12 @@ class Cluster:
         """A connected broker, else the first that connects. The broker with the last stale answer comes last."""
         known = list(self.metadata.brokers)
         self.edge.rng.shuffle(known)
-        known.sort(key=lambda node_id: (node_id == self._distrusted, self.pool.live(node_id, Role.CONTROL) is None))
+        known.sort(
+            key=lambda node_id: (
+                node_id == self._distrusted,
+                self.pool.live(node_id, ConnectionPurpose.CONTROL) is None,
+            )
+        )
         self._asked, connection = await self._first_of([*known, *self._bootstrap_ids])
         return self._asked, connection
 
@@ -353,10 +358,10 @@ class Cluster:
         attempts: dict[asyncio.Task[Connection], int] = {}
         failures: list[KafkaError] = []
         for at, node_id in enumerate(node_ids):
-            live = self.pool.live(node_id, Role.CONTROL)
+            live = self.pool.live(node_id, ConnectionPurpose.CONTROL)
             if live is not None:
                 return node_id, live
-            attempts[self.pool.connecting(node_id, Role.CONTROL, is_needed=False)] = node_id
+            attempts[self.pool.connecting(node_id, ConnectionPurpose.CONTROL, is_needed=False)] = node_id
             is_last = at == len(node_ids) - 1
             while attempts:
                 done, _ = await asyncio.wait(

@@ -24,9 +24,9 @@ from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
 from semel._edge import Edge
-from semel._net.counters import RequestCounters
+from semel._net.counters import ClientRequestCounters
 from semel._net.sasl import SASL_THERE, Credentials
-from semel._net.session import Session, State
+from semel._net.session import SaslExchange, SaslExchangeState
 from semel._net.socket_errors import failure_of
 from semel._net.tls import TLS_THERE, hint
 from semel.errors import (
@@ -98,10 +98,10 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, edge: Edge, name: str, client_id: str, frame_bytes_max: int, counters: RequestCounters | None = None
+        self, edge: Edge, name: str, client_id: str, frame_bytes_max: int, counters: ClientRequestCounters | None = None
     ) -> None:
         self.name = name
-        self._counters = counters or RequestCounters()
+        self._counters = counters or ClientRequestCounters()
         self.last_used = edge.monotonic()
         self.on_lost: Callable[[], None] | None = None
         self._edge = edge
@@ -119,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         self._throttled_until = 0.0
         self._throttle_timer: asyncio.TimerHandle | None = None  # None: not throttled
         self._drain_waiters: list[asyncio.Future[None]] = []
-        self._session: Session | None = None
+        self._session: SaslExchange | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._held: deque[tuple[_Pending | None, Message]] = deque()
         self._idle: asyncio.Future[None] | None = None
@@ -383,12 +383,12 @@ class Connection(asyncio.BufferedProtocol):
     # The session (SASL)
 
     async def log_in(self, credentials: Credentials, timeout_ms: float) -> None:
-        """Authenticate the client. Raises as `Session.authenticate`, UnsupportedVersionError."""
+        """Authenticate the client. Raises as `SaslExchange.authenticate`, UnsupportedVersionError."""
         if not self.serves(SaslHandshakeRequest, 1):
             raise UnsupportedVersionError(
                 f"{self.name} has no SASL on this listener: use a listener that has, or another security_protocol"
             )
-        session = Session(credentials, self._edge, self.name)
+        session = SaslExchange(credentials, self._edge, self.name)
         await session.authenticate(lambda message: self._ask(message, timeout_ms))
         self._session, self._login_timeout_ms = session, timeout_ms
 
@@ -409,16 +409,16 @@ class Connection(asyncio.BufferedProtocol):
         if session is None:
             return False
         if session.is_due:
-            session.move(State.DRAINING)
+            session.move(SaslExchangeState.DRAINING)
             self._renewal = self._loop.create_task(self._renew(session), name=f"renew the session with {self.name}")
         return session.holds
 
-    async def _renew(self, session: Session) -> None:
+    async def _renew(self, session: SaslExchange) -> None:
         try:
             if self._requests.pending:
                 self._idle = self._loop.create_future()
                 await self._idle
-            session.move(State.RENEWING)
+            session.move(SaslExchangeState.RENEWING)
             async with asyncio.timeout(self._login_timeout_ms / 1000):
                 await session.authenticate(lambda message: self._ask(message, self._login_timeout_ms))
         except (KafkaError, TimeoutError) as error:
@@ -481,13 +481,13 @@ async def connect(
     frame_bytes_max: int = 104_857_600,
     tls: ssl.SSLContext | None = None,
     credentials: Credentials | None = None,
-    counters: RequestCounters | None = None,
+    counters: ClientRequestCounters | None = None,
     waits_for: Callable[[str], None] = lambda step: None,
 ) -> Connection:
     """Connect, negotiates versions and authenticates within `timeout_ms`. counters: of the client; None: not counted.
     waits_for: is called with each step that begins.
 
-    Raises KafkaConnectionError, UnsupportedVersionError, and with credentials as `Session.authenticate`.
+    Raises KafkaConnectionError, UnsupportedVersionError, and with credentials as `SaslExchange.authenticate`.
     """
     name = f"{host}:{port}"
     connection = Connection(edge, name, client_id, frame_bytes_max, counters)

@@ -42,7 +42,7 @@ class Latency:
         self._max_s, self._began = 0.0, now
 
 
-class RequestCounters:
+class ClientRequestCounters:
     """The requests of one client. All totals count from the creation of the client and never go back.
 
     requests: with those that get no answer. latencies: of the answered requests, by API key.

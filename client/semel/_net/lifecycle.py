@@ -29,7 +29,7 @@ LAST_WORDS_S = 0.25
 """The time for the last request of a closing that is cancelled, such as LeaveGroup."""
 
 
-class Life(Enum):
+class ClientState(Enum):
     """A stopped client cannot start again: its membership, positions and sequences are lost."""
 
     NEW = "created, not started"
@@ -110,7 +110,7 @@ class Lifecycle:
     ) -> None:
         self._kind, self._parts, self._stopped = kind, parts, stopped
         self.name = f"{type(client).__name__} {client_id!r}"
-        self.state = Life.NEW
+        self.state = ClientState.NEW
         self._opening: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -119,22 +119,22 @@ class Lifecycle:
 
     @property
     def is_running(self) -> bool:
-        return self.state is Life.RUNNING
+        return self.state is ClientState.RUNNING
 
     @property
     def is_stopped(self) -> bool:
         """Whether the client is stopped, or being stopped."""
-        return self.state is Life.STOPPED
+        return self.state is ClientState.STOPPED
 
     def check_running(self) -> None:
         """Raise IllegalStateError before `start`, the error of a stopped client after `stop`."""
         self.check_not_stopped()
-        if self.state is Life.NEW:
+        if self.state is ClientState.NEW:
             raise IllegalStateError(f"the {self._kind} is not started: await start(), or use `async with`")
 
     def check_not_stopped(self) -> None:
         """Raise the error of a stopped client."""
-        if self.state is Life.STOPPED:
+        if self.state is ClientState.STOPPED:
             raise self._stopped(f"the {self._kind} is stopped")
 
     async def start(self) -> None:
@@ -143,9 +143,9 @@ class Lifecycle:
         Raises the error of `_open`; IllegalStateError for a second call; the error of a stopped client when it was
         stopped meanwhile.
         """
-        if self.state is not Life.NEW:
+        if self.state is not ClientState.NEW:
             raise IllegalStateError(f"the {self._kind} is {self.state.value}: create a new one")
-        self.state = Life.RUNNING
+        self.state = ClientState.RUNNING
         opening = self._opening = asyncio.create_task(self._parts._open(), name=f"start of {self.name}")
         try:
             await asyncio.wait((opening,))
@@ -184,7 +184,7 @@ class Lifecycle:
     def begin_to_stop(self) -> asyncio.Task[None]:
         """From here on the client refuses calls. The task ends when it is closed."""
         if self._closing is None:
-            self.state = Life.STOPPED
+            self.state = ClientState.STOPPED
             closing = self._close()
             closing.send(None)  # up to `_begun`, so that a cancellation before the first step is noticed
             self._closing = asyncio.create_task(closing, name=f"stop of {self.name}")
@@ -232,7 +232,7 @@ class Lifecycle:
 
     def _unfinished(self) -> str:
         """The words for a client that is dropped now; "" if it was stopped, or never started."""
-        if self.state is not Life.RUNNING:
+        if self.state is not ClientState.RUNNING:
             return ""
         losses = self._parts._losses()
         return f"{self.name} was never stopped{losses and ': '}{losses}"

@@ -11,7 +11,7 @@ from enum import Enum
 from semel._config.client import ClientConfig
 from semel._edge import Edge
 from semel._net.connection import Connection, connect
-from semel._net.counters import RequestCounters
+from semel._net.counters import ClientRequestCounters
 from semel._net.reachability import SLOW_S, Reachability
 from semel._net.retry import Backoff
 from semel._net.sasl import credentials_of
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_MS_MAX = 10_000
 
 
-class Role(Enum):
+class ConnectionPurpose(Enum):
     """The purpose of a connection."""
 
     CONTROL = "control"
@@ -64,10 +64,10 @@ class Pool:
                 "password" if config.sasl_mechanism == "PLAIN" else "token",
             )
         self._addresses: dict[int, tuple[str, int]] = {}
-        self._links: dict[tuple[int, Role], _Link] = {}
+        self._links: dict[tuple[int, ConnectionPurpose], _Link] = {}
         self._closed = False
         self.reachability = Reachability(edge, config.client_id)
-        self.counters = RequestCounters()
+        self.counters = ClientRequestCounters()
         """Of all connections, the closed ones included."""
 
     @property
@@ -91,14 +91,14 @@ class Pool:
         """`host:port`, for messages."""
         return "{}:{}".format(*self._addresses[node_id]) if self.knows(node_id) else f"broker {node_id}"
 
-    def live(self, node_id: int, role: Role) -> Connection | None:
+    def live(self, node_id: int, role: ConnectionPurpose) -> Connection | None:
         """The open connection, or None."""
         link = self._links.get((node_id, role))
         if link is None or link.connection is None or link.connection.closed:
             return None
         return link.connection
 
-    async def connection(self, node_id: int, role: Role) -> Connection:
+    async def connection(self, node_id: int, role: ConnectionPurpose) -> Connection:
         """The open connection; opens it first if needed. Raises KafkaError as `connect`.
 
         After a failure the next attempt waits reconnect_backoff_ms, doubled after each failure up to
@@ -115,7 +115,7 @@ class Pool:
             # `cut` has cancelled it; or the end of the loop has, and a client that closes may connect once more.
         raise KafkaConnectionError(f"the attempt to connect to {self.address(node_id)} was cancelled")
 
-    def connecting(self, node_id: int, role: Role, *, is_needed: bool = True) -> asyncio.Task[Connection]:
+    def connecting(self, node_id: int, role: ConnectionPurpose, *, is_needed: bool = True) -> asyncio.Task[Connection]:
         """The attempt in progress to open a connection. Begins one if there is none.
 
         is_needed: this broker is needed, and no other can take its place.
@@ -140,15 +140,15 @@ class Pool:
 
         An attempt in progress stays where it is, so that `close` ends it.
         """
-        link, own = (self._links.get((node, Role.CONTROL)) for node in (bootstrap_id, node_id))
+        link, own = (self._links.get((node, ConnectionPurpose.CONTROL)) for node in (bootstrap_id, node_id))
         if link is None or link.connecting is not None:
             return
-        del self._links[bootstrap_id, Role.CONTROL]
+        del self._links[bootstrap_id, ConnectionPurpose.CONTROL]
         if link.connection is None:
             return
-        is_missing = own is None or (own.connecting is None and self.live(node_id, Role.CONTROL) is None)
+        is_missing = own is None or (own.connecting is None and self.live(node_id, ConnectionPurpose.CONTROL) is None)
         if is_missing and self._addresses[bootstrap_id] == self._addresses[node_id]:
-            self._links[node_id, Role.CONTROL] = link
+            self._links[node_id, ConnectionPurpose.CONTROL] = link
         else:
             link.connection.close()
 

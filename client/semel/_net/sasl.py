@@ -33,7 +33,7 @@ SHOWN_CHARS_MAX: Final = 200
 NONCE_BYTES: Final = 24
 
 
-class Mechanism(Protocol):
+class ClientMechanism(Protocol):
     """One authentication."""
 
     async def respond(self, challenge: bytes) -> bytes | None:
@@ -112,7 +112,7 @@ class Credentials:
             f"user exists there for {self.mechanism}"
         )
 
-    def begin(self) -> Mechanism:
+    def begin(self) -> ClientMechanism:
         """A new authentication."""
         config = self._config
         if self.mechanism == OAUTHBEARER:

@@ -31,7 +31,7 @@ class ScramError(Exception):
     """The broker's message is wrong, or asks too much. The text says why."""
 
 
-class State(Enum):
+class ScramState(Enum):
     START = "nothing is sent"
     NAMED = "the user and the client's nonce are sent"
     PROVED = "the proof is sent"
@@ -40,11 +40,11 @@ class State(Enum):
 
 
 NEXT = {
-    State.START: (State.NAMED,),
-    State.NAMED: (State.PROVED, State.FAILED),
-    State.PROVED: (State.COMPLETE, State.FAILED),
-    State.COMPLETE: (),
-    State.FAILED: (),
+    ScramState.START: (ScramState.NAMED,),
+    ScramState.NAMED: (ScramState.PROVED, ScramState.FAILED),
+    ScramState.PROVED: (ScramState.COMPLETE, ScramState.FAILED),
+    ScramState.COMPLETE: (),
+    ScramState.FAILED: (),
 }
 
 
@@ -52,7 +52,7 @@ class ScramClient:
     """One authentication. `nonce`: printable characters without a comma, never used before."""
 
     def __init__(self, mechanism: str, username: str, password: str, nonce: str, derive: Derive) -> None:
-        self.state = State.START
+        self.state = ScramState.START
         self._hash = HASHES[mechanism]
         self._user = username.replace("=", "=3D").replace(",", "=2C")
         self._password, self._nonce, self._derive = password.encode(), nonce, derive
@@ -65,19 +65,19 @@ class ScramClient:
         """The client's next message; None: the exchange is complete. Raises ScramError."""
         try:
             match self.state:
-                case State.START:
-                    self._move(State.NAMED)
+                case ScramState.START:
+                    self._move(ScramState.NAMED)
                     return f"{NO_CHANNEL_BINDING}{self._first_bare}".encode()
-                case State.NAMED:
+                case ScramState.NAMED:
                     message = await self._proof(_text(challenge))
-                    self._move(State.PROVED)
+                    self._move(ScramState.PROVED)
                     return message
-                case State.PROVED:
+                case ScramState.PROVED:
                     self._check_signature(_text(challenge))
-                    self._move(State.COMPLETE)
+                    self._move(ScramState.COMPLETE)
                     return None
         except ScramError:
-            self._move(State.FAILED)
+            self._move(ScramState.FAILED)
             raise
         raise AssertionError(f"a message in {self.state}")
 
@@ -85,7 +85,7 @@ class ScramClient:
     def _first_bare(self) -> str:
         return f"n={self._user},r={self._nonce}"
 
-    def _move(self, state: State) -> None:
+    def _move(self, state: ScramState) -> None:
         assert state in NEXT[self.state], f"{self.state} -> {state}"
         self.state = state
 

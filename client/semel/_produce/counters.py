@@ -25,7 +25,7 @@ class TopicCounters(msgspec.Struct):
     batches_split: int = 0
 
 
-class TransactionCounters:
+class ProducerTransactionCounters:
     """The transactions of one producer, and the time that the application spent in its calls.
 
     prepared: in steps of a transaction group. seconds: by the name of the call.
@@ -51,7 +51,7 @@ class ProducerCounters:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.topics: dict[str, TopicCounters] = {}
-        self.transactions = TransactionCounters(monotonic)
+        self.transactions = ProducerTransactionCounters(monotonic)
 
     def topic(self, name: str) -> TopicCounters:
         """The counters of a topic."""

@@ -8,7 +8,7 @@ from semel_protocol.messages.k00_produce import ProduceRequest
 from semel._net.cluster import Cluster
 from semel._net.metrics import Metrics, connection_metrics, latency_metrics
 from semel._produce.accumulator import BufferMemory
-from semel._produce.counters import ProducerCounters, TopicCounters, TransactionCounters
+from semel._produce.counters import ProducerCounters, ProducerTransactionCounters, TopicCounters
 
 PRODUCE = API_OF[ProduceRequest].key
 
@@ -51,7 +51,7 @@ def _records(topic: TopicCounters) -> dict[str, float]:
     }
 
 
-def _transactions(counters: TransactionCounters) -> dict[str, float]:
+def _transactions(counters: ProducerTransactionCounters) -> dict[str, float]:
     return {
         "txn-begin-total": counters.begun,
         "txn-commit-total": counters.committed,

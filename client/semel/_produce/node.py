@@ -12,12 +12,12 @@ NO_LEADER = -1
 """The node id that stands for no broker: partitions without a leader are listed under it."""
 
 
-def any_batch_unreachable(nodes: Mapping[int, Node]) -> bool:
+def any_batch_unreachable(nodes: Mapping[int, LeaderQueue]) -> bool:
     """Whether data waits for a node that cannot be sent to."""
     return any(node.is_unreachable and (node.ready or node.partial) for node in nodes.values())
 
 
-class Node:
+class LeaderQueue:
     """The partitions of one leader that have data to send.
 
     ready: partitions to send as soon as a request is free.

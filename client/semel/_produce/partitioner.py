@@ -26,7 +26,7 @@ def key_hash(key: bytes) -> int:
     return murmur2(key) & 0x7FFFFFFF
 
 
-class TopicPartitions:
+class TopicQueues:
     """The partition queues of one topic, and the choice between them."""
 
     __slots__ = ("_available", "_rng", "_sender", "count", "partitioner", "queues", "sticky", "topic")

@@ -24,13 +24,13 @@ from semel._config.client import CODEC_OF, ProducerConfig
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import LOGIN_REFUSED, Backoff
 from semel._net.signal import Signal
 from semel._produce.accumulator import Batch, BatchState, BufferMemory, Countdown, Headers, PartitionQueue
 from semel._produce.counters import ProducerCounters
 from semel._produce.linger import Linger
-from semel._produce.node import NO_LEADER, Node, any_batch_unreachable
+from semel._produce.node import NO_LEADER, LeaderQueue, any_batch_unreachable
 from semel._produce.outcomes import BatchOutcomes
 from semel._produce.producer_id import ProducerIdSource
 from semel._produce.request import produce_request, produce_version_max
@@ -78,7 +78,7 @@ class Sender:
         self._codec, self._acks = CODEC_OF[config.compression_type], config.required_acks
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._open: dict[PartitionQueue, None] = {}
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, LeaderQueue] = {}
         self._linger = Linger(self._loop, config.linger_ms, self._lingered)
         self._scheduled: asyncio.Handle | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -249,8 +249,8 @@ class Sender:
         if self._transaction is not None and self._transaction.wanted:
             self.enrol()
 
-    def _pump_node(self, node: Node) -> None:
-        connection = self._cluster.pool.live(node.node_id, Role.DATA)
+    def _pump_node(self, node: LeaderQueue) -> None:
+        connection = self._cluster.pool.live(node.node_id, ConnectionPurpose.DATA)
         if connection is None:
             self._connect(node)
             return
@@ -264,7 +264,7 @@ class Sender:
                 return
             self._send(node, connection, batches)
 
-    def _gather(self, node: Node, connection: Connection) -> list[Batch]:
+    def _gather(self, node: LeaderQueue, connection: Connection) -> list[Batch]:
         """The batches of the next request: the first of each ready partition, up to max_request_size."""
         batches: list[Batch] = []
         if self.manager is not None and not self.manager.has_producer_id:
@@ -289,7 +289,7 @@ class Sender:
             self.place(queue)
         return batches
 
-    def _send(self, node: Node, connection: Connection, batches: list[Batch]) -> None:
+    def _send(self, node: LeaderQueue, connection: Connection, batches: list[Batch]) -> None:
         records = self._built(node, batches)
         batches = list(records)
         if not batches:
@@ -311,7 +311,7 @@ class Sender:
         node.in_flight += 1
         answer.add_done_callback(partial(self._answered, node, batches))
 
-    def _built(self, node: Node, batches: list[Batch]) -> dict[Batch, bytes]:
+    def _built(self, node: LeaderQueue, batches: list[Batch]) -> dict[Batch, bytes]:
         """The bytes of the batches, compressed. A batch that cannot be built fails alone, for example one of
         `send_encoded` whose buffer was released meanwhile.
         """
@@ -333,14 +333,14 @@ class Sender:
         self._settle(node, failed, [False] * len(failed))
         return built
 
-    def _answered(self, node: Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
+    def _answered(self, node: LeaderQueue, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         node.in_flight -= 1
         answer.exception()  # marks it as retrieved, also when the producer has ended
         self._guarded(partial(self._apply, node, batches, answer))
         self._answers.notify()
         self.run()
 
-    def _apply(self, node: Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
+    def _apply(self, node: LeaderQueue, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         error = answer.exception()
         if error is not None:
             assert isinstance(error, KafkaError), error
@@ -357,11 +357,11 @@ class Sender:
                 [apply(batch, rows.get((batch.queue.topic, batch.queue.partition), NOT_ANSWERED)) for batch in batches],
             )
 
-    def _unanswered(self, node: Node, batches: list[Batch], error: KafkaError, *, sent: bool) -> None:
+    def _unanswered(self, node: LeaderQueue, batches: list[Batch], error: KafkaError, *, sent: bool) -> None:
         self._cluster.request_refresh()
         self._settle(node, batches, [self._outcomes.lost(batch, error, sent=sent) for batch in batches])
 
-    def _settle(self, node: Node, batches: list[Batch], again: list[bool]) -> None:
+    def _settle(self, node: LeaderQueue, batches: list[Batch], again: list[bool]) -> None:
         """Pause the queues of failed batches. A queue whose new leader is known by now gets no pause (KIP-951)."""
         failed = [batch.queue for batch, must_retry in zip(batches, again, strict=True) if must_retry]
         self._pause([queue for queue in failed if queue.node_id == node.node_id])
@@ -408,21 +408,21 @@ class Sender:
         if deadlines:
             self._expiry = self._loop.call_later(min(deadlines) - now, self._on_expiry)
 
-    def _connect(self, node: Node) -> None:
+    def _connect(self, node: LeaderQueue) -> None:
         if node.connecting is None:
             node.is_unreachable = True
             self._leader_watch.leader_missing()
-            self._pump_after(node, self._cluster.pool.connecting(node.node_id, Role.DATA))
+            self._pump_after(node, self._cluster.pool.connecting(node.node_id, ConnectionPurpose.DATA))
 
-    def _send_when_writable(self, node: Node, connection: Connection) -> None:
+    def _send_when_writable(self, node: LeaderQueue, connection: Connection) -> None:
         if node.connecting is None:
             self._pump_after(node, self._loop.create_task(self._drained(connection), name=f"drain {node.node_id}"))
 
-    def _pump_after(self, node: Node, task: asyncio.Task[Connection]) -> None:
+    def _pump_after(self, node: LeaderQueue, task: asyncio.Task[Connection]) -> None:
         node.connecting = task
         task.add_done_callback(partial(self._connected, node))
 
-    def _connected(self, node: Node, attempt: asyncio.Task[Connection]) -> None:
+    def _connected(self, node: LeaderQueue, attempt: asyncio.Task[Connection]) -> None:
         node.connecting = None
         if not attempt.cancelled():
             error = attempt.exception()
@@ -444,10 +444,10 @@ class Sender:
         self._open = {queue: None for queue in self._open if queue.waiting or queue.sent}
         return list(self._open)
 
-    def _node(self, node_id: int) -> Node:
+    def _node(self, node_id: int) -> LeaderQueue:
         node = self._nodes.get(node_id)
         if node is None:
-            node = self._nodes[node_id] = Node(node_id)
+            node = self._nodes[node_id] = LeaderQueue(node_id)
         return node
 
     def _rebind(self) -> None:

@@ -11,7 +11,7 @@ EPOCHS_MAX = 64
 """The number of epochs kept; the oldest are dropped."""
 
 
-class EpochHistory:
+class ReadEpochs:
     """Entries of (epoch, first offset read in it), ascending. Every offset from there to `end` was read."""
 
     __slots__ = ("_entries", "end")

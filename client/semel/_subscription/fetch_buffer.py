@@ -21,7 +21,7 @@ from semel_protocol.errors import PortableError
 from semel_protocol.records import Columns, decode_columns
 
 from semel._config.client import Deserializer
-from semel._subscription.epoch_history import EpochHistory
+from semel._subscription.epoch_history import ReadEpochs
 from semel.errors import CorruptRecordException, RecordDeserializationError
 from semel.serializers import NotReady
 from semel.structs import ConsumerRecord, TopicPartition
@@ -116,7 +116,7 @@ class FetchBuffer:
         self.next_offset: int | None = None
         self.fetch_offset: int | None = None
         self.size_bytes = 0
-        self.epochs = EpochHistory()
+        self.epochs = ReadEpochs()
 
     def restart(self, offset: int | None) -> None:
         """Drop everything. The next data added starts at `offset`."""

@@ -1,7 +1,7 @@
 """PURE. The subscription of a consumer, its assignment, and its state in each partition.
 
-A `PartitionState` lives exactly as long as its assignment. A fetch response or an offset that arrives for an older one
-is dropped, because that state is no longer in charge. So no record of a revoked partition is handed out.
+An `AssignedPartition` lives exactly as long as its assignment. A fetch response or an offset that arrives for an older
+one is dropped, because that state is no longer in charge. So no record of a revoked partition is handed out.
 
 A state belongs to one topic id (KIP-516). A topic that is deleted and created again has another id, and another state.
 """
@@ -62,7 +62,7 @@ class NearReplica(msgspec.Struct, frozen=True):
     until: float
 
 
-class PartitionState:
+class AssignedPartition:
     """One assigned partition.
 
     topic_id: the id of the topic that everything here belongs to; zeros when brokers do not tell it.
@@ -190,10 +190,10 @@ class Subscription:
         self.topics: tuple[str, ...] = ()
         self.pattern: re.Pattern[str] | None = None
         self.listener: ConsumerRebalanceListener | None = None
-        self.states: dict[TopicPartition, PartitionState] = {}
-        self.handed_out: list[PartitionState] = []
+        self.states: dict[TopicPartition, AssignedPartition] = {}
+        self.handed_out: list[AssignedPartition] = []
         """The partitions whose records the application processes now."""
-        self._former: dict[TopicPartition, dict[bytes, PartitionState]] = {}
+        self._former: dict[TopicPartition, dict[bytes, AssignedPartition]] = {}
         self._exclude_internal_topics = exclude_internal_topics
         self._decoded = DecodedCount()
 
@@ -271,8 +271,8 @@ class Subscription:
                 self._put_aside(state)
         self.assign(wanted)
 
-    def _new_state(self, partition: TopicPartition, topic_id: bytes) -> PartitionState:
-        return PartitionState(partition, Reset.COMMITTED, self._decoded, topic_id)
+    def _new_state(self, partition: TopicPartition, topic_id: bytes) -> AssignedPartition:
+        return AssignedPartition(partition, Reset.COMMITTED, self._decoded, topic_id)
 
     def follow(self, metadata: Metadata) -> list[TopicPartition]:
         """Move each partition to the topic that has its name now. Returns those that were in another topic before.
@@ -299,7 +299,7 @@ class Subscription:
                 moved.append(partition)
         return moved
 
-    def _put_aside(self, state: PartitionState) -> None:
+    def _put_aside(self, state: AssignedPartition) -> None:
         """Keep the state of a former topic."""
         state.buffer.restart(None)
         former = self._former.setdefault(state.topic_partition, {})
@@ -315,7 +315,7 @@ class Subscription:
                 # An iteration in progress may still hold the state: leave no records in it.
                 state.buffer.restart(None)
 
-    def state(self, partition: TopicPartition) -> PartitionState:
+    def state(self, partition: TopicPartition) -> AssignedPartition:
         """Raise IllegalStateError when the partition is not assigned to this consumer, TypeError when it is none."""
         state = self.states.get(partition)
         if state is None and not isinstance(partition, TopicPartition):
@@ -334,7 +334,7 @@ class Subscription:
         """The bytes of all batches of records that were decoded so far, as the broker sent them."""
         return self._decoded.size_bytes
 
-    def in_charge(self, state: PartitionState) -> bool:
+    def in_charge(self, state: AssignedPartition) -> bool:
         """Whether `state` is the state of the current assignment. False once its partition was revoked, even if it
         is assigned again.
         """

@@ -36,7 +36,7 @@ from semel._net.connection import Connection
 from semel._net.retry import FOREVER_MS, Backoff, Deadline, is_lost_coordinator, is_unsettled, retrying
 from semel._produce.request import check_serves
 from semel._produce.sequences import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
-from semel._produce.transaction_state import Verdict, verdict_on
+from semel._produce.transaction_state import ErrorEffect, verdict_on
 from semel.errors import (
     BrokerResponseError,
     DeletedTopicCommitError,
@@ -273,7 +273,7 @@ class TransactionCoordinator:
             backoff=Backoff(self._cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms),
             timeout_ms=timeout_ms,
             what=what,
-            is_retriable=lambda error: verdict_on(error) is Verdict.RETRY,
+            is_retriable=lambda error: verdict_on(error) is ErrorEffect.RETRY,
             on_error=on_error,
             pause_ms_max=_pause_ms_max,
         )

@@ -29,7 +29,7 @@ from semel._admin.types import TransactionGroupDescription, TransactionGroupMemb
 from semel._net.calls import Calls, settled
 from semel._net.cluster import TRANSACTION
 from semel._net.connection import Connection
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Deadline, is_unsettled
 from semel.errors import KafkaError, ProducerFenced, TransactionalIdNotFound, UnsupportedVersionError, error_for
 from semel.structs import GroupStep, PreparedTransaction
@@ -121,7 +121,7 @@ async def describe(calls: Calls, names: Sequence[str] | None) -> list[Transactio
 
         async def of_broker(node_id: int) -> list[TransactionGroupDescription]:
             async def attempt(deadline: Deadline) -> list[TransactionGroupDescription]:
-                connection = await calls.cluster.connection(node_id, Role.CONTROL)
+                connection = await calls.cluster.connection(node_id, ConnectionPurpose.CONTROL)
                 return await _listed(calls, connection, node_id, None, deadline)
 
             return await calls.retrying(attempt, what="describing transaction groups")

@@ -13,9 +13,15 @@ from typing import Any, NoReturn
 
 from semel._config.client import ProducerConfig
 from semel._net.cluster import Cluster
-from semel._produce.counters import TransactionCounters
+from semel._produce.counters import ProducerTransactionCounters
 from semel._produce.sender import Sender
-from semel._produce.transaction_state import State, TransactionState, Verdict, is_not_ongoing, verdict_on
+from semel._produce.transaction_state import (
+    ErrorEffect,
+    ProducerTransactionState,
+    TransactionState,
+    is_not_ongoing,
+    verdict_on,
+)
 from semel._transactions.commit_outcome import CommitOutcome, discard_exception
 from semel._transactions.coordinator import TransactionCoordinator
 from semel._transactions.fencing import fenced, forgotten, is_committed
@@ -54,7 +60,7 @@ GROUP_HAS_MOVED_ON = (
 )
 
 
-class Transactions:
+class ProducerTransactions:
     """The transactions of one producer, one after the other. `init` is the first call, `close` the last."""
 
     def __init__(
@@ -63,7 +69,7 @@ class Transactions:
         config: ProducerConfig,
         sender: Sender,
         state: TransactionState,
-        counters: TransactionCounters,
+        counters: ProducerTransactionCounters,
     ) -> None:
         assert sender.manager is not None
         self._counters = counters
@@ -83,7 +89,7 @@ class Transactions:
 
         Raises KafkaTimeoutError (max_block_ms), InvalidTransactionTimeout, TransactionalIdAuthorizationFailed.
         """
-        if self._state.state is State.UNINITIALIZED:
+        if self._state.state is ProducerTransactionState.UNINITIALIZED:
             with self._counters.time("init"):
                 await self._new_epoch(resume=False)
         self._state.check_usable()
@@ -102,7 +108,7 @@ class Transactions:
             await self._outcome(ending)
         state = self._state
         with self._counters.time("begin"):
-            if state.state is State.READY and state.needs_new_epoch:
+            if state.state is ProducerTransactionState.READY and state.needs_new_epoch:
                 await self._new_epoch(resume=True)
             state.begin(self._coordinator.version)
         self._counters.begun += 1
@@ -132,10 +138,10 @@ class Transactions:
         Raises TransactionHasFailed when the transaction can only be aborted, TransactionAborted when another task
         aborts it, and the error that ended the producer, such as ProducerFenced.
         """
-        is_new = self._state.state is not State.PREPARED
+        is_new = self._state.state is not ProducerTransactionState.PREPARED
         self._state.start_prepare()
         await self._all_stored(self._sender.flushed())
-        if self._state.state not in (State.PREPARING, State.PREPARED):
+        if self._state.state not in (ProducerTransactionState.PREPARING, ProducerTransactionState.PREPARED):
             raise TransactionAborted("abort_transaction() was called before the transaction was prepared")
         prepared = self._state.prepared(self._manager.producer_id, self._manager.producer_epoch)
         self._counters.prepared += is_new and prepared is not None
@@ -187,7 +193,7 @@ class Transactions:
 
     @property
     def is_fatal(self) -> bool:
-        return self._state.state is State.ENDED
+        return self._state.state is ProducerTransactionState.ENDED
 
     async def close(self) -> None:
         """Abort a transaction that is open and not prepared, wait for a commit or abort within its timeout, and
@@ -195,7 +201,11 @@ class Transactions:
         """
         self._closed = True
         try:
-            if self._state.state in (State.IN_TRANSACTION, State.PREPARING, State.ABORTABLE):
+            if self._state.state in (
+                ProducerTransactionState.IN_TRANSACTION,
+                ProducerTransactionState.PREPARING,
+                ProducerTransactionState.ABORTABLE,
+            ):
                 self._state.start_abort()
                 self._start(self._abort(), commit=False)
             if self._commit_outcome is not None:
@@ -311,7 +321,7 @@ class Transactions:
                     await self._confirm_commit(error)
                 if state.is_prepared:
                     await self._confirm_group_commit(error)
-                if not is_not_ongoing(error) and verdict_on(error) is not Verdict.RENEW:
+                if not is_not_ongoing(error) and verdict_on(error) is not ErrorEffect.RENEW:
                     raise await self._failed(error, ends=True) from None
                 # Neither open nor committed: the coordinator never had the transaction, or has removed it.
                 state.needs_new_epoch = True
@@ -334,7 +344,7 @@ class Transactions:
 
     async def _confirm_group_commit(self, error: KafkaError) -> NoReturn:
         """The coordinator refused the abort of a prepared transaction. Finds out whether its group has committed it."""
-        is_fenced = verdict_on(error) is Verdict.FENCED
+        is_fenced = verdict_on(error) is ErrorEffect.FENCED
         if is_not_ongoing(error) or (is_fenced and await is_committed(self._cluster, self._config, self._manager)):
             self._close_transaction(new_epoch=False, committed=True)
             raise TransactionWasCommitted(
@@ -361,7 +371,7 @@ class Transactions:
                 raise TransactionWasCommitted(
                     f"the transaction of {self._state.transactional_id!r} cannot be aborted: it is committed"
                 )
-            if self._state.state is not State.ABORTABLE:
+            if self._state.state is not ProducerTransactionState.ABORTABLE:
                 ending.task.result()
 
     # Parts of a transaction
@@ -423,19 +433,19 @@ class Transactions:
 
     async def _failed(self, error: KafkaError, *, abortable: bool = False, ends: bool = False) -> KafkaError:
         """Apply an error to the transaction. Returns the exception to raise, which may say more than `error`."""
-        if self._state.state is State.ENDED:
+        if self._state.state is ProducerTransactionState.ENDED:
             return self._state.end_error()
         verdict = verdict_on(error)
         if isinstance(error, InvalidProducerIdMapping):
             error = await forgotten(self._cluster, self._config, self._manager, error)
-        if verdict is Verdict.FENCED:
+        if verdict is ErrorEffect.FENCED:
             assert isinstance(error, BrokerResponseError)
             error = await fenced(self._cluster, self._config, self._manager, error, proven=True) or error
             self._end(error)
-        elif ends or (verdict is Verdict.END and not abortable):
+        elif ends or (verdict is ErrorEffect.END and not abortable):
             self._end(error)
         else:
-            self._state.fail(error, needs_new_epoch=abortable or verdict is Verdict.RENEW)
+            self._state.fail(error, needs_new_epoch=abortable or verdict is ErrorEffect.RENEW)
             self._sender.wake()
         return error
 

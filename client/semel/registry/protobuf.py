@@ -20,7 +20,7 @@ KNOWN_FILES = ("google/protobuf/", "google/type/", "confluent/")
 """Every registry has these files, so they are not registered."""
 
 
-class Message(Protocol):
+class GeneratedMessage(Protocol):
     """What is used of a generated message class."""
 
     DESCRIPTOR: Any
@@ -31,7 +31,7 @@ class Message(Protocol):
     def FromString(cls, s: bytes) -> Self: ...  # noqa: N802
 
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=GeneratedMessage)
 
 
 class ProtobufSerializer(Generic[M]):

@@ -9,10 +9,10 @@ from semel import Admin
 from semel.errors import KafkaError
 
 from semel_console.facts.cluster import sentence_of
-from semel_console.query import Query
+from semel_console.query import QueryParameters
 
 
-async def access(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def access(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """Three parts, each with rows or with the sentence why there are none."""
 
     async def users() -> list[dict[str, Any]]:

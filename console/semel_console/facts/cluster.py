@@ -21,14 +21,14 @@ from semel.errors import KafkaError, TopicAuthorizationFailedError, UnsupportedV
 from semel.structs import PartitionMetadata
 
 from semel_console.facts.sizes import sizes_of
-from semel_console.query import Query
+from semel_console.query import QueryParameters
 
 NEEDS_READ = "The transactions that are open in a topic need READ on the topic."
 PARTITIONS_ASKED_MAX = 200
 """The number of partitions with held-back records whose open transactions are looked up."""
 
 
-async def overview(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def overview(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """Brokers and health, offsets by topic (for rates), and the transactions that hold readers back."""
     health = facts_of(await cluster_health(admin))
     ends = await all_ends(admin)
@@ -119,7 +119,7 @@ def holder_facts(partitions: list[OpenTransaction], now_ms: int) -> dict[str, An
     return {**open_facts(partitions), "sentences": sentences}
 
 
-async def broker_settings(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def broker_settings(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """The settings of one broker, with sources and explanations."""
     name = str(query.number("broker", most=2**31 - 1))
     return {"broker": int(name), "settings": await settings_of(admin, ConfigResourceType.BROKER, name)}

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from semel import Admin, TopicPartition
 
-from semel_console.facts.records import Lookup, Row, bounds_of, names_for, needle_of, start_of
-from semel_console.query import Query
+from semel_console.facts.records import Lookup, RecordRow, bounds_of, names_for, needle_of, start_of
+from semel_console.query import QueryParameters
 
 ROWS_DEFAULT, ROWS_MAX = 10_000, 1_000_000
 PIECE_ROWS = 50
@@ -34,7 +34,7 @@ class Export:
     read_committed consumer does not get.
     """
 
-    def __init__(self, query: Query, now_ms: int) -> None:
+    def __init__(self, query: QueryParameters, now_ms: int) -> None:
         self.at: TopicPartition = query.place
         query.only(*PARAMETERS)
         self.form = query.choice("format", MEDIA_TYPES, "jsonl")
@@ -70,10 +70,10 @@ class Export:
             position = looked.at
             yield b"".join(self._line(row, names) for row in rows)
 
-    def _is_wanted(self, row: Row, stable: int) -> bool:
+    def _is_wanted(self, row: RecordRow, stable: int) -> bool:
         return not self._only_committed or (row.outcome in ("plain", "committed") and row.offset < stable)
 
-    def _line(self, row: Row, names: Mapping[int, str]) -> bytes:
+    def _line(self, row: RecordRow, names: Mapping[int, str]) -> bytes:
         found = facts_of(row, names.get(row.producer_id))
         if self.form == "jsonl":
             return msgspec.json.encode({"topic": self.at.topic, "partition": self.at.partition, **found}) + b"\n"
@@ -83,7 +83,7 @@ class Export:
         return out.getvalue().encode()
 
 
-def facts_of(row: Row, transactional_id: str | None) -> dict[str, Any]:
+def facts_of(row: RecordRow, transactional_id: str | None) -> dict[str, Any]:
     """PURE. A record with texts where its bytes are UTF-8, and base64 where they are not."""
     return {
         "offset": row.offset,

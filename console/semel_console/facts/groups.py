@@ -10,11 +10,11 @@ from semel.cli.group.commands import described
 from semel.cli.group.lag import lag_of, total
 from semel.cli.stuck.group import diagnosis, find_out, progress_of
 from semel.cli.stuck.group import facts_of as stuck_facts
-from semel.cli.stuck.partition import Ends
+from semel.cli.stuck.partition import PartitionEnds
 from semel.errors import GroupIdNotFound
 from semel_protocol.control import ControlType
 
-from semel_console.query import Query
+from semel_console.query import QueryParameters
 
 WAIT_S = 1.0
 """The time between the two looks at committed offsets that show whether a group moves."""
@@ -24,7 +24,7 @@ COUNTED_OFFSETS_MAX = 20_000
 """A partition with more offsets ahead is not counted record by record."""
 
 
-async def groups(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def groups(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """All groups with their states, members and lag in offsets."""
     names = [found.group_id for found in await admin.list_consumer_groups()]
     found = await admin.describe_consumer_groups(names) if names else []
@@ -46,7 +46,7 @@ async def groups(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     }
 
 
-async def group(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def group(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """One group. `text`: what `semel group stuck` says. records_ahead: what a read_committed consumer will get."""
     name = query.text("group")
     found = await find_out(admin, name, WAIT_S)
@@ -78,7 +78,7 @@ async def group(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     }
 
 
-async def records_ahead(admin: Admin, at: TopicPartition, committed: int | None, ends: Ends) -> int | None:
+async def records_ahead(admin: Admin, at: TopicPartition, committed: int | None, ends: PartitionEnds) -> int | None:
     """The records that a read_committed consumer gets now: no markers, no aborted and no open transactions. None when
     there are more than COUNTED_OFFSETS_MAX offsets ahead.
     """

@@ -21,7 +21,7 @@ from semel_protocol.control import ControlType, read_marker
 from semel_protocol.messages.k01_fetch import FetchResponsePartition
 from semel_protocol.records import Record, decode_batch
 
-from semel_console.query import Query
+from semel_console.query import QueryParameters
 
 ROWS_DEFAULT, ROWS_MAX = 100, 1_000
 SHOWN_BYTES = 4_096
@@ -39,7 +39,7 @@ LOOK_AHEAD = 20_000
 """The number of offsets above the last stable one that are scanned for markers."""
 
 
-class Row(msgspec.Struct, kw_only=True):
+class RecordRow(msgspec.Struct, kw_only=True):
     """A record or a marker. outcome: of its transaction; `plain` outside of one; `unknown` when the marker is far
     ahead.
 
@@ -65,7 +65,7 @@ class Row(msgspec.Struct, kw_only=True):
     not_decoded: str | None = None
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class PartitionBounds(msgspec.Struct, frozen=True):
     """The first offset of a partition, its last stable offset and its high watermark."""
 
     start: int
@@ -73,7 +73,7 @@ class Bounds(msgspec.Struct, frozen=True):
     high: int
 
 
-async def records(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def records(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """Rows from a position on: `from` is earliest, latest, an offset, a time, a time ago such as -1h, or -50 for the
     last 50 records. `limit`: the number of rows; of records for the last ones, whose markers come with them. `contains`
     selects records with this text in key, value or headers.
@@ -99,16 +99,21 @@ async def records(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     }
 
 
-async def bounds_of(admin: Admin, at: TopicPartition) -> Bounds:
+async def bounds_of(admin: Admin, at: TopicPartition) -> PartitionBounds:
     """The ends of a partition now."""
     start = (await admin.list_offsets({at: EARLIEST}))[at].offset
     stable = (await admin.list_offsets({at: LATEST}, read_committed=True))[at].offset
     high = (await admin.list_offsets({at: LATEST}))[at].offset
-    return Bounds(start, min(stable, high), high)
+    return PartitionBounds(start, min(stable, high), high)
 
 
 async def start_of(
-    admin: Admin, at: TopicPartition, query: Query, now_ms: int, bounds: Bounds, default: str = "earliest"
+    admin: Admin,
+    at: TopicPartition,
+    query: QueryParameters,
+    now_ms: int,
+    bounds: PartitionBounds,
+    default: str = "earliest",
 ) -> int:
     """The offset that the parameter `from` names. Raises click.BadParameter."""
     wanted = parse(query.text("from", default), "from", now_ms, may_be_last=True)
@@ -123,7 +128,7 @@ async def start_of(
     return min(max(offset, bounds.start), bounds.high)
 
 
-async def _start_of_last(admin: Admin, at: TopicPartition, count: int, bounds: Bounds) -> int:
+async def _start_of_last(admin: Admin, at: TopicPartition, count: int, bounds: PartitionBounds) -> int:
     """The offset of the `count`-th last record. Markers and offsets without a record do not count, so it is looked for
     further and further back.
     """
@@ -169,13 +174,13 @@ async def _runs(admin: Admin, at: TopicPartition, first: int, end: int) -> list[
     return runs
 
 
-def needle_of(query: Query) -> bytes | None:
+def needle_of(query: QueryParameters) -> bytes | None:
     """The text that records must contain; None without one."""
     needle = query.text("contains", "\0").encode()
     return None if needle == b"\0" else needle
 
 
-async def names_for(admin: Admin, rows: Iterable[Row]) -> dict[int, str]:
+async def names_for(admin: Admin, rows: Iterable[RecordRow]) -> dict[int, str]:
     """The transactional ids of the producers of these rows, as far as the brokers list them."""
     producer_ids = sorted({row.producer_id for row in rows if row.outcome != "plain"})
     try:
@@ -193,12 +198,12 @@ class Lookup:
         self, limit: int, needle: bytes | None, shown_bytes: int = FULL_BYTES, *, count_markers: bool = True
     ) -> None:
         self._limit, self._needle, self._shown_bytes, self._count_markers = limit, needle, shown_bytes, count_markers
-        self.rows: list[Row] = []
+        self.rows: list[RecordRow] = []
         self._records = 0
         self._is_full = False
         self.at = 0
 
-    async def run(self, admin: Admin, at: TopicPartition, start: int, bounds: Bounds) -> None:
+    async def run(self, admin: Admin, at: TopicPartition, start: int, bounds: PartitionBounds) -> None:
         self.at = start
         last = bounds.high if self._needle is None else min(bounds.high, start + FILTERED_OFFSETS_MAX)
         outcomes: dict[int, str] | None = None
@@ -253,7 +258,7 @@ class Lookup:
         if header.base_offset >= self.at and self._needle is None:
             outcome = OUTCOME_OF[marker.control_type].value
             self.rows.append(
-                Row(
+                RecordRow(
                     offset=header.base_offset,
                     timestamp=header.max_timestamp,
                     outcome=outcome,
@@ -269,7 +274,7 @@ class Lookup:
         shown = self._shown_bytes
         self._records += 1
         self.rows.append(
-            Row(
+            RecordRow(
                 offset=record.offset,
                 timestamp=record.timestamp,
                 outcome=outcome,
@@ -309,7 +314,7 @@ def _outcome_above(outcomes: Mapping[int, str], header: BatchHeader) -> str:
     return outcomes.get(header.base_offset, "unknown") if header.is_transactional else "plain"
 
 
-async def _outcomes(admin: Admin, at: TopicPartition, bounds: Bounds) -> dict[int, str]:
+async def _outcomes(admin: Admin, at: TopicPartition, bounds: PartitionBounds) -> dict[int, str]:
     """The outcome of each transactional batch from the last stable offset on, by base offset. A batch without a marker
     within LOOK_AHEAD is left out, unless the scan reaches the end: then its transaction is open.
     """

@@ -9,7 +9,7 @@ from semel import Admin
 from semel.cli.shared.authorizer import may_list_acls
 from semel.errors import ClusterAuthorizationFailedError
 
-from semel_console.query import Query
+from semel_console.query import QueryParameters
 
 LEFT_OUT = (
     "The brokers have an authorizer: topics, groups and transactional ids that this principal may not DESCRIBE are "
@@ -30,7 +30,7 @@ NEEDS: Mapping[str, str] = {
 """The right that a page needs, in words, by its name. Brokers do not say it in each answer."""
 
 
-async def rights(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def rights(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """notes: sentences about what the pages leave out."""
     try:
         return {"notes": [LEFT_OUT] if await may_list_acls(admin) else []}

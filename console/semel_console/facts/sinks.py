@@ -8,7 +8,7 @@ from semel import Admin
 from semel.cli.txn.facts import group_facts
 from semel.errors import UnsupportedVersionError
 
-from semel_console.query import Query
+from semel_console.query import QueryParameters
 
 NOT_SERVED = (
     "These brokers have no transaction groups: they are Apache Kafka or another Kafka. There Spark's sink writes at "
@@ -16,7 +16,7 @@ NOT_SERVED = (
 )
 
 
-async def sinks(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def sinks(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """Transaction groups with their members; a sentence when the brokers are not semel's."""
     try:
         found = await admin.describe_transaction_groups()

@@ -18,14 +18,14 @@ from semel.errors import UnsupportedVersionError
 
 from semel_console.facts.cluster import judged
 from semel_console.facts.timeline_columns import OUTCOMES, scan_columns
-from semel_console.query import Query
+from semel_console.query import QueryParameters
 
 OFFSETS_DEFAULT, OFFSETS_MAX = 50_000, 1_000_000
 DESCRIBED_MAX = 200
 NO_LISTING = "Not known: these brokers do not list transactional ids (before KIP-664, Apache Kafka 3.0)."
 
 
-async def timeline(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def timeline(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """The timeline of `topic` and `partition`: the last `last` offsets, or those from `since` on."""
     at = query.place
     low, (stable, high) = await asyncio.gather(_first_offset(admin, at), _last_offsets(admin, at))
@@ -97,7 +97,7 @@ async def _holders(admin: Admin, at: TopicPartition, now_ms: int) -> list[dict[s
         return []
 
 
-async def ends(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def ends(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """The offsets at the ends of `topic` and `partition`, which say whether a timeline has news."""
     at = query.place
     stable, high = await _last_offsets(admin, at)

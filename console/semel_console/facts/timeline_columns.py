@@ -30,7 +30,7 @@ KEY_SIZE = 8
 """Four bytes, as a varint: a version and the type."""
 
 
-class Columns(msgspec.Struct):
+class TimelineColumns(msgspec.Struct):
     """One entry a transaction, in order of first offsets; a run outside of transactions is an entry, too.
 
     producer: index in the list of producers. outcome: index in OUTCOMES. marker: -1 without one. Times are in ms, -1
@@ -53,7 +53,7 @@ class ColumnScan:
     """Collects batches in offset order. index_of: producer ids with their indexes in the columns, in order."""
 
     def __init__(self) -> None:
-        self.columns = Columns()
+        self.columns = TimelineColumns()
         self.index_of: dict[int, int] = {}
         self._open: dict[int, int] = {}
         self._run: dict[int, int] = {}

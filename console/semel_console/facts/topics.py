@@ -7,7 +7,7 @@ from typing import Any
 
 from semel import Admin, TopicPartition
 from semel.admin import EARLIEST, ConfigResourceType
-from semel.cli.cluster.health import State, state_of
+from semel.cli.cluster.health import PartitionStatus, state_of
 from semel.cli.shared.moves import moves_of
 from semel.cli.shared.partition_names import known_offsets
 from semel.errors import KafkaError, TopicAuthorizationFailedError
@@ -16,10 +16,10 @@ from semel.structs import TopicMetadata
 from semel_console.facts.cluster import ends_of, sentence_of, settings_of
 from semel_console.facts.rights import NEEDS_CONFIGS
 from semel_console.facts.sizes import Sizes, sizes_of
-from semel_console.query import Query
+from semel_console.query import QueryParameters
 
 
-async def topics(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def topics(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """All topics with sums of their offsets and the worst state of their partitions."""
     found = await admin.describe_topics()
     live = (await admin.describe_cluster()).brokers
@@ -54,11 +54,11 @@ def _row(
         "end_offsets": sum(ends[at][1] for at in known),
         "size_bytes": sizes.of(places, leaders),
         "held_back": sum(ends[at][1] - ends[at][0] for at in known),
-        "state": min(states, key=list(State).index, default=State.OK).value,
+        "state": min(states, key=list(PartitionStatus).index, default=PartitionStatus.OK).value,
     }
 
 
-async def topic(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def topic(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """One topic. The settings are a sentence where they may not be read."""
     (found,) = await admin.describe_topics([query.text("topic")])
     cluster = await admin.describe_cluster()

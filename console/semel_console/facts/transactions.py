@@ -11,13 +11,13 @@ from semel.cli.txn.facts import facts_of
 from semel.cli.txn.why import NO_LEDGER, facts, first_offsets
 
 from semel_console.facts.cluster import all_ends, holders
-from semel_console.query import Query
+from semel_console.query import QueryParameters
 
 DESCRIBED_MAX = 500
 """The number of transactional ids that a listing describes; open ones come first."""
 
 
-async def transactions(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def transactions(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """Transactional ids, open ones first, and the transactions that hold readers back, hanging ones among them."""
     listed = await admin.list_transactions()
     ordered = sorted(listed, key=lambda row: row.state in ("Empty", "CompleteCommit", "CompleteAbort", "Dead"))
@@ -47,7 +47,7 @@ def _listed(found: TransactionDescription) -> dict[str, Any]:
     return {**facts, "fences": None if fences is None else len(fences), "last_fence": fences[0] if fences else None}
 
 
-async def transaction(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+async def transaction(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """One transactional id: its state in a sentence, where it is open, and its fences, the latest first."""
     (found,) = await admin.describe_transactions([query.text("id")])
     where = await first_offsets(admin, found)

@@ -101,7 +101,7 @@ def _unpacked(data: bytes, batches: Sequence[Placed]) -> Iterator[Piece]:
         yield Piece(b"".join(parts), places)
 
 
-class Found(msgspec.Struct, frozen=True):
+class FieldPositions(msgspec.Struct, frozen=True):
     """The positions of the fields of all records, one row per record; a length of -1 is a null."""
 
     offsets: Ints
@@ -116,15 +116,15 @@ class Found(msgspec.Struct, frozen=True):
     header_count: Ints
     end: Ints
 
-    def between(self, start: int, end: int) -> Found:
+    def between(self, start: int, end: int) -> FieldPositions:
         """Return the records with offsets from `start` up to, not including, `end`."""
         if not len(self.offsets) or (self.offsets[0] >= start and self.offsets[-1] < end):
             return self
         first, last = np.searchsorted(self.offsets, (start, end))
-        return Found(*(column[first:last] for column in msgspec.structs.astuple(self)))
+        return FieldPositions(*(column[first:last] for column in msgspec.structs.astuple(self)))
 
 
-def _records(piece: Piece) -> Found:
+def _records(piece: Piece) -> FieldPositions:
     """Find the fields of all records. Raises CorruptBatch, or IndexError if a record runs past the end of the data."""
     view: Bytes8 = np.frombuffer(piece.data, dtype=np.uint8)
     headers = [header for header, _, _ in piece.places]
@@ -152,7 +152,7 @@ def _records(piece: Piece) -> Found:
     timestamp += _each(headers, "base_timestamp", counts)
     if stamped.any():
         timestamp = np.where(np.repeat(stamped, counts), _each(headers, "max_timestamp", counts), timestamp)
-    return Found(
+    return FieldPositions(
         offsets, timestamp, np.repeat(stamped, counts), key_at, key_length, value_at, value_length, headers_at,
         header_count, end,
     )  # fmt: skip
@@ -189,7 +189,7 @@ def _complaint(data: bytes, batches: Sequence[Placed]) -> str:
     return ""
 
 
-def _arrow(piece: Piece, found: Found, wanted: Slice) -> pa.RecordBatch:
+def _arrow(piece: Piece, found: FieldPositions, wanted: Slice) -> pa.RecordBatch:
     count = len(found.offsets)
     data = pa.py_buffer(piece.data)
     columns = [
@@ -226,7 +226,7 @@ def _constant(text: str, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(borders), pa.py_buffer(encoded * count)])
 
 
-def _timestamps(found: Found, wanted: Slice) -> pa.Array:
+def _timestamps(found: FieldPositions, wanted: Slice) -> pa.Array:
     """Convert milliseconds to Spark's microseconds. Raises OverflowError for a value out of range, as Spark's Kafka
     source does.
     """
@@ -240,7 +240,7 @@ def _timestamps(found: Found, wanted: Slice) -> pa.Array:
     return pa.array(found.timestamps * 1000).cast(COLUMNS.field("timestamp").type)
 
 
-def _headers(piece: Piece, found: Found) -> pa.Array:
+def _headers(piece: Piece, found: FieldPositions) -> pa.Array:
     """Return a list of headers for each record, null for a record without headers, as in Spark's Kafka source."""
     view: Bytes8 = np.frombuffer(piece.data, dtype=np.uint8)
     count, at = read_varints(view, found.headers_at)

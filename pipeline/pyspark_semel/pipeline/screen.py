@@ -30,13 +30,13 @@ def screen(how: str, console: Console) -> Screen:
     """Return a screen. `how`: "auto", "table", "lines" or "json"."""
     if how == "json":
         return JsonLines()
-    return TableScreen(console) if how == "table" or (how == "auto" and console.is_terminal) else Lines()
+    return TableScreen(console) if how == "table" or (how == "auto" and console.is_terminal) else PlainLines()
 
 
-class Lines:
+class PlainLines:
     """Prints one plain line for each batch, for a log."""
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> PlainLines:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
@@ -57,7 +57,7 @@ class Lines:
             click.echo(visible(line))
 
 
-class JsonLines(Lines):
+class JsonLines(PlainLines):
     """Prints one JSON object per line: a `Reading`, or {"says": …}."""
 
     def show_batch(self, reading: Reading, totals: Mapping[str, Totals]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from semel._config.client import ClientConfig, ProducerConfig
 
-from pyspark_semel.options import BOOTSTRAP_MS, ClientSettings, OptionError, Options, client_settings
+from pyspark_semel.options import BOOTSTRAP_MS, OptionError, SparkClientSettings, UserOptions, client_settings
 
 TOPIC = "topic"
 DELIVERY = "semel.delivery"
@@ -56,7 +56,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     replaces: the id of the query that this one replaces in the sink. query_id, batch_id: set by `write_batch`.
     """
 
-    settings: ClientSettings
+    settings: SparkClientSettings
     topic: str | None
     delivery: Delivery
     sink_id: str | None
@@ -78,7 +78,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Parse the options. Raises OptionError, whose message gives the value to write."""
-    options = Options(given, KNOWN, "sink")
+    options = UserOptions(given, KNOWN, "sink")
     defaults = {"max_batch_size": BATCH_BYTES, "bootstrap_timeout_ms": BOOTSTRAP_MS, "client_id": "semel-spark-sink"}
     settings = client_settings(options, ProducerConfig, refused=REFUSED, defaults=defaults)
     delivery = Delivery(options.choice(DELIVERY, [each.value for each in Delivery], Delivery.EXACTLY_ONCE.value))

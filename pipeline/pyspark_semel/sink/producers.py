@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from semel import GroupStep, Producer
 
-from pyspark_semel.options import ClientSettings
+from pyspark_semel.options import SparkClientSettings
 from pyspark_semel.sink.identity import unique_name
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ _idle: dict[asyncio.AbstractEventLoop, IdleProducers] = {}
 """One event loop per process: a fork does not use the loop of its parent."""
 
 
-async def member(settings: ClientSettings, step: GroupStep) -> Producer:
+async def member(settings: SparkClientSettings, step: GroupStep) -> Producer:
     """Return a producer in this step, with its transaction begun. Raises the errors of `Producer.start` and `join`.
 
     ProducerFenced: the step is over; the message names the process that began a later one.
@@ -68,7 +68,7 @@ async def member(settings: ClientSettings, step: GroupStep) -> Producer:
     return producer
 
 
-async def independent(settings: ClientSettings) -> Producer:
+async def independent(settings: SparkClientSettings) -> Producer:
     """Return a producer without transactions."""
     producer = _idle_producers().take((settings.key, ""), 1)
     if producer is None:
@@ -77,7 +77,7 @@ async def independent(settings: ClientSettings) -> Producer:
     return producer
 
 
-async def release(producer: Producer, settings: ClientSettings, step: GroupStep | None) -> None:
+async def release(producer: Producer, settings: SparkClientSettings, step: GroupStep | None) -> None:
     """Return the producer to the idle producers."""
     surplus = _idle_producers().put((settings.key, step.group if step else ""), step.epoch if step else 0, producer)
     if surplus is not None:

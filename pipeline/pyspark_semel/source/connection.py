@@ -13,14 +13,14 @@ from semel.batch_reader import BatchReader
 from semel.errors import KafkaConnectionError
 
 from pyspark_semel.event_loop import run
-from pyspark_semel.options import NO_ANSWER, ClientSettings
+from pyspark_semel.options import NO_ANSWER, SparkClientSettings
 
 _readers: dict[tuple[int, tuple[tuple[str, str], ...]], BatchReader] = {}
 """The readers by process id and settings."""
 _making = threading.Lock()
 
 
-def reader_of(settings: ClientSettings) -> BatchReader:
+def reader_of(settings: SparkClientSettings) -> BatchReader:
     """Return the started reader of this process with these settings. Raises KafkaConnectionError."""
     process_id = os.getpid()
     with _making:
@@ -33,7 +33,7 @@ def reader_of(settings: ClientSettings) -> BatchReader:
         return reader
 
 
-async def _started(settings: ClientSettings) -> BatchReader:
+async def _started(settings: SparkClientSettings) -> BatchReader:
     reader = BatchReader(**settings.keywords())
     try:
         await reader.start()

@@ -11,7 +11,14 @@ import msgspec
 from semel.batch_reader import BatchReaderConfig
 from semel.structs import TopicPartition
 
-from pyspark_semel.options import BOOTSTRAP_MS, ClientSettings, OptionError, Options, client_settings, whole_number
+from pyspark_semel.options import (
+    BOOTSTRAP_MS,
+    OptionError,
+    SparkClientSettings,
+    UserOptions,
+    client_settings,
+    whole_number,
+)
 from pyspark_semel.source.offsets import Splitting
 
 TOPICS = ("assign", "subscribe", "subscribePattern")
@@ -60,7 +67,7 @@ class Position(msgspec.Struct, frozen=True):
     time_ms: int | None = None
 
 
-class Topics(msgspec.Struct, frozen=True):
+class TopicChoice(msgspec.Struct, frozen=True):
     """The topics to read, one of three: names, a pattern that matches whole names, or partitions."""
 
     names: tuple[str, ...] = ()
@@ -77,8 +84,8 @@ class Topics(msgspec.Struct, frozen=True):
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """All options of a read; plain data, because it is sent to the workers."""
 
-    client: ClientSettings
-    topics: Topics
+    client: SparkClientSettings
+    topics: TopicChoice
     starting: Position | None
     ending: Position | None
     latest_if_no_time: bool
@@ -98,7 +105,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
     """Parse the options. Raises OptionError, whose message gives the value to write."""
-    options = Options(given, KNOWN, "source")
+    options = UserOptions(given, KNOWN, "source")
     for name in ABSENT:
         if name in options:
             raise OptionError(
@@ -141,28 +148,30 @@ def stream_options(given: Mapping[str, str]) -> SourceOptions:
     return options
 
 
-def _topics(options: Options) -> Topics:
+def _topics(options: UserOptions) -> TopicChoice:
     given = [name for name in TOPICS if name in options]
     if len(given) != 1:
         raise OptionError(f"give exactly one of {', '.join(TOPICS)}" + (f", not {len(given)}" if given else ""))
     text = options.text(given[0], "")
     if given[0] == "assign":
         assigned = _json(given[0], text, dict[str, list[int]], '{"flights": [0, 1]}')
-        found = Topics(partitions=tuple(TopicPartition(topic, at) for topic, each in assigned.items() for at in each))
+        found = TopicChoice(
+            partitions=tuple(TopicPartition(topic, at) for topic, each in assigned.items() for at in each)
+        )
     elif given[0] == "subscribe":
-        found = Topics(names=tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip())))
+        found = TopicChoice(names=tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip())))
     else:
         try:
             re.compile(text)
         except re.error as e:
             raise OptionError(f"subscribePattern={text!r} is not a regular expression: {e}") from None
-        found = Topics(pattern=text or None)
-    if found == Topics():
+        found = TopicChoice(pattern=text or None)
+    if found == TopicChoice():
         raise OptionError(f"{given[0]} is empty: name a topic")
     return found
 
 
-def _position(options: Options, names: tuple[str, ...]) -> Position | None:
+def _position(options: UserOptions, names: tuple[str, ...]) -> Position | None:
     """Return the position of the first of these options that is set; None if none is set."""
     name = next((name for name in names if name in options), None)
     if name is None:

@@ -10,10 +10,10 @@ from semel.structs import TopicPartition
 
 from pyspark_semel.options import OptionError
 from pyspark_semel.source.offsets import Offsets
-from pyspark_semel.source.options import EARLIEST, LATEST, Position, Topics, Where
+from pyspark_semel.source.options import EARLIEST, LATEST, Position, TopicChoice, Where
 
 
-async def partitions_of(reader: BatchReader, topics: Topics) -> list[TopicPartition]:
+async def partitions_of(reader: BatchReader, topics: TopicChoice) -> list[TopicPartition]:
     """Return the partitions that exist now."""
     if topics.pattern is not None:
         return await reader.partitions_of(re.compile(topics.pattern))
@@ -23,7 +23,7 @@ async def partitions_of(reader: BatchReader, topics: Topics) -> list[TopicPartit
     return [at for at in topics.partitions if at in there]
 
 
-async def required_partitions_of(reader: BatchReader, topics: Topics) -> list[TopicPartition]:
+async def required_partitions_of(reader: BatchReader, topics: TopicChoice) -> list[TopicPartition]:
     """Return the partitions. Raises OptionError if a named topic or partition does not exist."""
     found = await partitions_of(reader, topics)
     missing = [name for name in topics.names if not any(at.topic == name for at in found)]

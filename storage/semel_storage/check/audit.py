@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from semel_storage.check.data_dir import SegmentRange, aborted_in_index, read, segment_ranges
-from semel_storage.check.partition_result import Partition, combine
+from semel_storage.check.partition_result import CheckedPartition, combine
 from semel_storage.check.range_facts import Facts, examine
 
 Progress = Callable[[int, int], None]
@@ -23,7 +23,7 @@ ALONE_BYTES_MAX = 64 << 20
 class Audit(NamedTuple):
     """The result. `seconds`: the duration, without the start of Spark."""
 
-    partitions: list[Partition]
+    partitions: list[CheckedPartition]
     seconds: float
 
     @property
@@ -60,7 +60,7 @@ def audit(
     return Audit(combine_all(parts, found), time.monotonic() - started)
 
 
-def combine_all(parts: Sequence[SegmentRange], found: Mapping[int, list[Facts]]) -> list[Partition]:
+def combine_all(parts: Sequence[SegmentRange], found: Mapping[int, list[Facts]]) -> list[CheckedPartition]:
     """The results by partition. `found`: the facts of each range, by its index in `parts`."""
     partitions = []
     for (topic, number), each in groupby(range(len(parts)), key=lambda i: (parts[i].topic, parts[i].partition)):

@@ -9,10 +9,10 @@ import numpy as np
 
 from semel_storage.check.checks import Breaches, Check
 from semel_storage.check.producer_pairs import DATA, EVENT, Events, check_pairs
-from semel_storage.check.range_facts import Aborted, Facts
+from semel_storage.check.range_facts import AbortedRange, Facts
 
 
-class OpenTransaction(msgspec.Struct, frozen=True):
+class UnendedTransaction(msgspec.Struct, frozen=True):
     """A transaction without a marker. `first_offset` holds the last stable offset back."""
 
     producer_id: int
@@ -20,7 +20,7 @@ class OpenTransaction(msgspec.Struct, frozen=True):
     first_offset: int
 
 
-class Partition(msgspec.Struct, kw_only=True):
+class CheckedPartition(msgspec.Struct, kw_only=True):
     """The result for one partition. `last_stable_offset`: derived from the log alone."""
 
     topic: str
@@ -36,7 +36,7 @@ class Partition(msgspec.Struct, kw_only=True):
     torn_bytes: int = 0
     gone: int = 0
     """Segments that retention or compaction removed during the audit."""
-    open: list[OpenTransaction] = []
+    open: list[UnendedTransaction] = []
     breaches: Breaches
 
     @property
@@ -49,9 +49,9 @@ AbortedIndex = Mapping[tuple[int, int], int]
 
 def combine(
     topic: str, number: int, pieces: Sequence[Facts], is_compacted: bool, aborted_index: AbortedIndex | None
-) -> Partition:
+) -> CheckedPartition:
     """Combine pieces, which are in log order. `aborted_index` None: aborted transactions are not checked."""
-    partition = Partition(
+    partition = CheckedPartition(
         topic=topic, partition=number, segments=len({each.base_offset for each in pieces}), breaches=Breaches()
     )
     open_transactions: dict[int, tuple[int, int]] = {}
@@ -76,13 +76,13 @@ def combine(
     every = every[np.lexsort((every["offset"], every["producer_id"]))]
     check_pairs(every, is_compacted, partition.breaches, boundaries_only=True)
     partition.open = [
-        OpenTransaction(producer_id, *open_transactions[producer_id])
+        UnendedTransaction(producer_id, *open_transactions[producer_id])
         for producer_id in sorted(open_transactions, key=lambda each: open_transactions[each][1])
     ]
     return partition
 
 
-def _add_counts(partition: Partition, piece: Facts) -> None:
+def _add_counts(partition: CheckedPartition, piece: Facts) -> None:
     partition.size_bytes += piece.size_bytes
     partition.batches += piece.batches
     partition.records += piece.records
@@ -97,7 +97,7 @@ def _add_counts(partition: Partition, piece: Facts) -> None:
             partition.start_offset = piece.first_offset
 
 
-def _check_boundary(partition: Partition, before: Facts | None, piece: Facts, is_compacted: bool) -> None:
+def _check_boundary(partition: CheckedPartition, before: Facts | None, piece: Facts, is_compacted: bool) -> None:
     """A segment is named after its first offset, and starts where the previous one ends."""
     add = partition.breaches.add
     is_first_of_segment = piece.position == 0
@@ -131,7 +131,10 @@ def _carry_open_transactions(open_transactions: dict[int, tuple[int, int]], edge
 
 
 def _check_aborted(
-    partition: Partition, aborted: list[Aborted], open_transactions: dict[int, tuple[int, int]], index: AbortedIndex
+    partition: CheckedPartition,
+    aborted: list[AbortedRange],
+    open_transactions: dict[int, tuple[int, int]],
+    index: AbortedIndex,
 ) -> None:
     """Check that the index names each aborted transaction: read_committed readers would return one that is missing."""
     for each in aborted:

@@ -18,7 +18,7 @@ BATCH_BYTES_MAX = 1 << 30
 NO_OFFSET = -1
 
 
-class Aborted(msgspec.Struct, frozen=True, array_like=True):
+class AbortedRange(msgspec.Struct, frozen=True, array_like=True):
     """An aborted transaction. `first_offset`: as far as the range shows; -1 if the range has no data of it."""
 
     producer_id: int
@@ -46,7 +46,7 @@ class Facts(msgspec.Struct, kw_only=True):
     last_leader_epoch: int = -1
     torn_bytes: int = 0
     is_gone: bool = False
-    aborted: list[Aborted] = []
+    aborted: list[AbortedRange] = []
     breaches: Breaches
     events: bytes = b""
 
@@ -161,14 +161,14 @@ def _collect_events(segment_range: SegmentRange, headers: Headers, data: memoryv
     facts.events = edges(found).tobytes()
 
 
-def _aborted(found: Events) -> list[Aborted]:
+def _aborted(found: Events) -> list[AbortedRange]:
     """Return the aborted transactions, also those without data in this range before the marker."""
     before, after = found[:-1], found[1:]
     follows = before["producer_id"] == after["producer_id"]
     ended = follows & (before["kind"] == DATA) & (after["is_commit"] == 0)
     aborted = [
-        Aborted(int(a["producer_id"]), int(a["since"]), int(b["offset"]), bool(a["from_boundary"]))
+        AbortedRange(int(a["producer_id"]), int(a["since"]), int(b["offset"]), bool(a["from_boundary"]))
         for a, b in zip(before[ended], after[ended], strict=True)
     ]
     alone = found[np.concatenate((np.ones(min(1, len(found)), np.bool_), ~follows)) & (found["is_commit"] == 0)]
-    return aborted + [Aborted(int(b["producer_id"]), NO_OFFSET, int(b["offset"]), True) for b in alone]
+    return aborted + [AbortedRange(int(b["producer_id"]), NO_OFFSET, int(b["offset"]), True) for b in alone]

@@ -12,7 +12,7 @@ from semel_protocol.visible import visible, visible_json
 
 from semel_storage.check.audit import Audit
 from semel_storage.check.checks import Check
-from semel_storage.check.partition_result import Partition
+from semel_storage.check.partition_result import CheckedPartition
 
 TOLD_MAX = 40
 
@@ -43,12 +43,12 @@ def show(console: Console, audit: Audit) -> None:
 
 
 def as_json(audit: Audit) -> str:
-    """Return one object: is_sound, seconds, and every partition with the fields of `Partition`."""
+    """Return one object: is_sound, seconds, and every partition with the fields of `CheckedPartition`."""
     found = {"is_sound": audit.is_sound, "seconds": audit.seconds, "partitions": audit.partitions}
     return visible_json(msgspec.json.encode(found).decode())
 
 
-def _show_topics(console: Console, partitions: list[Partition]) -> None:
+def _show_topics(console: Console, partitions: list[CheckedPartition]) -> None:
     """Print two tables, because one with all columns is wider than 80 columns."""
     files, records = [], []
     for topic, group in groupby(partitions, key=lambda each: each.topic):
@@ -72,7 +72,7 @@ def _show_topics(console: Console, partitions: list[Partition]) -> None:
     show_table(console, "Records by topic", ("topic", "batches", "records", "committed", "aborted"), records)
 
 
-def _show_open(console: Console, partitions: list[Partition]) -> None:
+def _show_open(console: Console, partitions: list[CheckedPartition]) -> None:
     rows = []
     for each in partitions:
         for one in each.open[:TOLD_MAX]:
@@ -82,7 +82,7 @@ def _show_open(console: Console, partitions: list[Partition]) -> None:
     show_table(console, "Open transactions, which hold the last stable offset back", columns, rows)
 
 
-def _show_checks(console: Console, partitions: list[Partition]) -> None:
+def _show_checks(console: Console, partitions: list[CheckedPartition]) -> None:
     rows = []
     for check in Check:
         count = sum(each.breaches.counts.get(check, 0) for each in partitions)

@@ -48,14 +48,14 @@ class Space(msgspec.Struct, frozen=True):
     total_bytes: int
 
 
-class Event(Protocol):
+class EventCallback(Protocol):
     """A callback for log events: an event name and its fields. Usually a bound method of a logger."""
 
     def __call__(self, event: str, **facts: object) -> None: ...
 
 
 def ignore_event(event: str, **facts: object) -> None:
-    """An `Event` that discards everything."""
+    """An `EventCallback` that discards everything."""
 
 
 class File(Protocol):

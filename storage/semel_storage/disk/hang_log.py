@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from semel_storage.disk.disk import Event
+from semel_storage.disk.disk import EventCallback
 from semel_storage.disk.waiting_calls import WaitingCall
 
 WHAT_TO_DO: Final = (
@@ -18,7 +18,9 @@ class HangLog:
     `problem` gets the event `disk_hangs`, `event` gets `disk_goes_on`. `monotonic`: the clock in seconds.
     """
 
-    def __init__(self, limit_s: float, monotonic: Callable[[], float], *, problem: Event, event: Event) -> None:
+    def __init__(
+        self, limit_s: float, monotonic: Callable[[], float], *, problem: EventCallback, event: EventCallback
+    ) -> None:
         self.is_hanging = False
         self._limit_s = limit_s
         self._monotonic = monotonic

@@ -17,7 +17,7 @@ LOOP_NOTICES_S: Final = 1.5
 """A loop that runs has noticed a hang so long after the limit."""
 
 
-class Watched(Protocol):
+class WatchedDisk(Protocol):
     """The disk that is watched."""
 
     def oldest_call(self) -> WaitingCall | None:
@@ -35,7 +35,7 @@ class HangWatch:
 
     def __init__(
         self,
-        disk: Watched,
+        disk: WatchedDisk,
         log: HangLog,
         limit_s: float,
         *,

@@ -16,7 +16,7 @@ from semel_storage.disk.disk import Buffer
 from semel_storage.dump import rows
 from semel_storage.dump.internal import DECODERS, decoder_for
 from semel_storage.dump.render import json_line, plain_line, styled_line
-from semel_storage.dump.rows import Kind, Options, Row
+from semel_storage.dump.rows import DumpOptions, DumpRow, RowKind
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 AUTO = "auto"
@@ -67,17 +67,19 @@ def dump(
     has_problem = False
     for path in _expanded(files):
         name = decoder_for(path.resolve().parent.name) if decoder == AUTO else decoder
-        options = Options(decoder=DECODERS[name], records=records, values=values, from_offset=from_offset, limit=limit)
+        options = DumpOptions(
+            decoder=DECODERS[name], records=records, values=values, from_offset=from_offset, limit=limit
+        )
         if len(files) > 1 or files[0].is_dir():
             click.echo(f"{path}:", err=as_json)
         for row in _rows(path, options):
-            has_problem = has_problem or row.kind is Kind.PROBLEM
+            has_problem = has_problem or row.kind is RowKind.PROBLEM
             emit(row)
     if has_problem:
         raise SystemExit(1)
 
 
-def _emitter(as_json: bool) -> Callable[[Row], None]:
+def _emitter(as_json: bool) -> Callable[[DumpRow], None]:
     console = Console(highlight=False, soft_wrap=True)
     if as_json:
         return lambda row: click.echo(json_line(row))
@@ -97,7 +99,7 @@ def _expanded(files: tuple[Path, ...]) -> Iterator[Path]:
         yield from logs
 
 
-def _rows(path: Path, options: Options) -> Iterator[Row]:
+def _rows(path: Path, options: DumpOptions) -> Iterator[DumpRow]:
     data = _bytes_of(path)
     if path.name == LEADER_EPOCHS:
         return rows.epoch_rows(data)

@@ -8,17 +8,17 @@ from typing import Any
 from rich.text import Text
 from semel_protocol.visible import visible, visible_json
 
-from semel_storage.dump.rows import Kind, Row
+from semel_storage.dump.rows import DumpRow, RowKind
 
 RECORD_INDENT = "| "
-STYLE_OF = {Kind.BATCH: "bold cyan", Kind.RECORD: "", Kind.ENTRY: "", Kind.PROBLEM: "bold red"}
+STYLE_OF = {RowKind.BATCH: "bold cyan", RowKind.RECORD: "", RowKind.ENTRY: "", RowKind.PROBLEM: "bold red"}
 NO_PRODUCER = -1
 
 
-def plain_line(row: Row) -> str:
+def plain_line(row: DumpRow) -> str:
     """`name: value name: value`, as Kafka's dump tool prints; records are indented by `| `."""
     line = " ".join(f"{name}: {visible(_plain(value))}" for name, value in row.facts.items())
-    return RECORD_INDENT + line if row.kind is Kind.RECORD else line
+    return RECORD_INDENT + line if row.kind is RowKind.RECORD else line
 
 
 def _plain(value: Any) -> str:
@@ -29,18 +29,18 @@ def _plain(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def json_line(row: Row) -> str:
+def json_line(row: DumpRow) -> str:
     """One JSON object; `kind` is the kind of the row."""
     return visible_json(json.dumps({"kind": row.kind.value, **row.facts}, ensure_ascii=False))
 
 
-def styled_line(row: Row) -> Text:
+def styled_line(row: DumpRow) -> Text:
     """The row for a terminal: times as dates, without default values."""
-    if row.kind is Kind.BATCH:
+    if row.kind is RowKind.BATCH:
         return _styled_batch(row.facts)
-    if row.kind is Kind.RECORD:
+    if row.kind is RowKind.RECORD:
         return _styled_record(row.facts)
-    if row.kind is Kind.PROBLEM:
+    if row.kind is RowKind.PROBLEM:
         facts = {name: value for name, value in row.facts.items() if name != "problem"}
         return Text().append(f"✗ {visible(str(row.facts['problem']))}  ", STYLE_OF[row.kind]).append_text(_pairs(facts))
     return _pairs(row.facts)
@@ -48,7 +48,7 @@ def styled_line(row: Row) -> Text:
 
 def _styled_batch(facts: Mapping[str, Any]) -> Text:
     text = Text()
-    text.append(f"{facts['baseOffset']}..{facts['lastOffset']}", STYLE_OF[Kind.BATCH])
+    text.append(f"{facts['baseOffset']}..{facts['lastOffset']}", STYLE_OF[RowKind.BATCH])
     text.append(f"  {facts['count']} records, {facts['size']} bytes at {facts['position']}")
     text.append(f"  {facts['compresscodec']}", "magenta" if facts["compresscodec"] != "none" else "dim")
     text.append(f"  {_time(facts)}", "dim")
@@ -62,7 +62,7 @@ def _styled_batch(facts: Mapping[str, Any]) -> Text:
         text.append(f"  tombstones until {when(facts['deleteHorizonMs'])}", "dim")
     text.append(f"  epoch {facts['partitionLeaderEpoch']}", "dim")
     if not facts["isvalid"]:
-        text.append("  CRC wrong", STYLE_OF[Kind.PROBLEM])
+        text.append("  CRC wrong", STYLE_OF[RowKind.PROBLEM])
     return text
 
 

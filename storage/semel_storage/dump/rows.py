@@ -1,6 +1,6 @@
 """PURE: decodes the files of a partition into rows, for `semel log dump`.
 
-Every function takes bytes and yields `Row`s. Invalid bytes give rows of kind PROBLEM at their place, so that all
+Every function takes bytes and yields `DumpRow`s. Invalid bytes give rows of kind PROBLEM at their place, so that all
 readable parts of a damaged file are shown.
 """
 
@@ -28,7 +28,7 @@ ABORTED = Layout(">hqqqq")
 """An entry of `.txnindex`: version, producer id, first offset, last offset, last stable offset."""
 
 
-class Kind(Enum):
+class RowKind(Enum):
     """The kind of a row."""
 
     BATCH = "batch"
@@ -37,14 +37,14 @@ class Kind(Enum):
     PROBLEM = "problem"
 
 
-class Row(msgspec.Struct, frozen=True):
+class DumpRow(msgspec.Struct, frozen=True):
     """One line of a dump; the names are those of Kafka's dump tool if it has one."""
 
-    kind: Kind
+    kind: RowKind
     facts: dict[str, Any]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class DumpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to show of a log. `from_offset` skips batches that end before it. `limit` counts records, or batches if
     records are not shown.
     """
@@ -56,11 +56,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
 
 
-def problem(message: str, **facts: Any) -> Row:
-    return Row(Kind.PROBLEM, {**facts, "problem": message})
+def problem(message: str, **facts: Any) -> DumpRow:
+    return DumpRow(RowKind.PROBLEM, {**facts, "problem": message})
 
 
-def log_rows(data: Buffer, options: Options) -> Iterator[Row]:
+def log_rows(data: Buffer, options: DumpOptions) -> Iterator[DumpRow]:
     """Batches and records of a `.log` file. Ends at the first bytes that are not a batch, with a PROBLEM row."""
     view = memoryview(data)
     left = options.limit
@@ -76,7 +76,7 @@ def log_rows(data: Buffer, options: Options) -> Iterator[Row]:
         expected = header.next_offset
         if header.last_offset >= options.from_offset:
             is_valid = crc_ok(batch, header)
-            yield Row(Kind.BATCH, _batch_facts(header, at, is_valid))
+            yield DumpRow(RowKind.BATCH, _batch_facts(header, at, is_valid))
             if not is_valid:
                 yield problem("the CRC does not match; the records are not shown", position=at, bytes=header.size)
             shown = 0
@@ -84,7 +84,7 @@ def log_rows(data: Buffer, options: Options) -> Iterator[Row]:
                 for row in _record_rows(header, batch, options):
                     if left is not None and shown >= left:
                         break
-                    shown += row.kind is Kind.RECORD
+                    shown += row.kind is RowKind.RECORD
                     yield row
             if left is not None:
                 left = max(0, left - (shown if options.records else 1))
@@ -142,7 +142,7 @@ def _batch_facts(header: BatchHeader, position: int, is_valid: bool) -> dict[str
     return facts
 
 
-def _record_rows(header: BatchHeader, batch: memoryview, options: Options) -> Iterator[Row]:
+def _record_rows(header: BatchHeader, batch: memoryview, options: DumpOptions) -> Iterator[DumpRow]:
     try:
         if header.is_control:
             yield from _marker_rows(header, batch)
@@ -153,10 +153,10 @@ def _record_rows(header: BatchHeader, batch: memoryview, options: Options) -> It
         return
     for record in records:
         if record.offset >= options.from_offset:
-            yield Row(Kind.RECORD, _record_facts(header, record, options))
+            yield DumpRow(RowKind.RECORD, _record_facts(header, record, options))
 
 
-def _marker_rows(header: BatchHeader, batch: memoryview) -> Iterator[Row]:
+def _marker_rows(header: BatchHeader, batch: memoryview) -> Iterator[DumpRow]:
     if header.record_count == 0:
         return
     marker = read_marker(batch, header)
@@ -166,10 +166,10 @@ def _marker_rows(header: BatchHeader, batch: memoryview) -> Iterator[Row]:
         facts["controlType"] = "unknown"
     else:
         facts |= {"endTxnMarker": marker.control_type.name, "coordinatorEpoch": marker.coordinator_epoch}
-    yield Row(Kind.RECORD, facts)
+    yield DumpRow(RowKind.RECORD, facts)
 
 
-def _record_facts(header: BatchHeader, record: Record, options: Options) -> dict[str, Any]:
+def _record_facts(header: BatchHeader, record: Record, options: DumpOptions) -> dict[str, Any]:
     facts = _common_facts(header, record)
     if options.values:
         facts["key"], facts["payload"] = options.decoder(record.key, record.value)
@@ -192,14 +192,14 @@ def _common_facts(header: BatchHeader, record: Record) -> dict[str, Any]:
     return facts
 
 
-def index_rows(data: Buffer, base_offset: int, log: Buffer | None) -> Iterator[Row]:
+def index_rows(data: Buffer, base_offset: int, log: Buffer | None) -> Iterator[DumpRow]:
     """Entries of a `.index`, each checked against the log if there is one."""
     previous = (-1, -1)
     for relative, position in _entries(OffsetIndex.ENTRY, data):
         if previous >= (0, 0) and (relative, position) == (0, 0):
             return
         offset = base_offset + relative
-        yield Row(Kind.ENTRY, {"offset": offset, "position": position})
+        yield DumpRow(RowKind.ENTRY, {"offset": offset, "position": position})
         if relative <= previous[0] or position <= previous[1]:
             yield problem("entries must ascend", offset=offset)
         if log is not None:
@@ -211,24 +211,24 @@ def index_rows(data: Buffer, base_offset: int, log: Buffer | None) -> Iterator[R
     yield from _rest(OffsetIndex.ENTRY, data)
 
 
-def time_index_rows(data: Buffer, base_offset: int) -> Iterator[Row]:
+def time_index_rows(data: Buffer, base_offset: int) -> Iterator[DumpRow]:
     """Entries of a `.timeindex`: no record up to `offset` is later than `timestamp`."""
     previous = (-1, -1)
     for timestamp, relative in _entries(TimeIndex.ENTRY, data):
         if previous >= (0, 0) and (timestamp, relative) == (0, 0):
             return
-        yield Row(Kind.ENTRY, {"timestamp": timestamp, "offset": base_offset + relative})
+        yield DumpRow(RowKind.ENTRY, {"timestamp": timestamp, "offset": base_offset + relative})
         if timestamp <= previous[0] or relative < previous[1]:
             yield problem("entries must ascend", offset=base_offset + relative)
         previous = (timestamp, relative)
     yield from _rest(TimeIndex.ENTRY, data)
 
 
-def aborted_rows(data: Buffer) -> Iterator[Row]:
+def aborted_rows(data: Buffer) -> Iterator[DumpRow]:
     """Entries of a `.txnindex`: aborted transactions."""
     for version, producer_id, first_offset, last_offset, last_stable_offset in _entries(ABORTED, data):
-        yield Row(
-            Kind.ENTRY,
+        yield DumpRow(
+            RowKind.ENTRY,
             {
                 "version": version,
                 "producerId": producer_id,
@@ -240,7 +240,7 @@ def aborted_rows(data: Buffer) -> Iterator[Row]:
     yield from _rest(ABORTED, data)
 
 
-def snapshot_rows(data: Buffer) -> Iterator[Row]:
+def snapshot_rows(data: Buffer) -> Iterator[DumpRow]:
     """Producers of a `.snapshot`, with their last batch and the number of batches in their window."""
     try:
         states = decode_snapshot(data)
@@ -265,10 +265,10 @@ def snapshot_rows(data: Buffer) -> Iterator[Row]:
                 "timestamp": last.timestamp,
                 "batches": len(state.batches),
             }
-        yield Row(Kind.ENTRY, facts)
+        yield DumpRow(RowKind.ENTRY, facts)
 
 
-def epoch_rows(data: Buffer) -> Iterator[Row]:
+def epoch_rows(data: Buffer) -> Iterator[DumpRow]:
     """Lines of a `leader-epoch-checkpoint`."""
     lines = bytes(data).decode("utf-8", "replace").splitlines()
     if len(lines) < 2 or lines[0].strip() != "0" or lines[1].strip() != str(len(lines) - 2):
@@ -276,7 +276,7 @@ def epoch_rows(data: Buffer) -> Iterator[Row]:
     for line in lines[2:]:
         epoch, _, start_offset = line.partition(" ")
         if epoch.isdecimal() and start_offset.isdecimal():
-            yield Row(Kind.ENTRY, {"leaderEpoch": int(epoch), "startOffset": int(start_offset)})
+            yield DumpRow(RowKind.ENTRY, {"leaderEpoch": int(epoch), "startOffset": int(start_offset)})
         else:
             yield problem("not an epoch and a start offset", line=line)
 
@@ -285,7 +285,7 @@ def _entries(layout: Layout, data: Buffer) -> Iterator[tuple[Any, ...]]:
     return layout.iter_unpack(memoryview(data)[: len(data) - len(data) % layout.size])
 
 
-def _rest(layout: Layout, data: Buffer) -> Iterator[Row]:
+def _rest(layout: Layout, data: Buffer) -> Iterator[DumpRow]:
     rest = len(data) % layout.size
     if rest:
         yield problem(f"torn tail: {rest} bytes are not an entry of {layout.size} bytes", position=len(data) - rest)

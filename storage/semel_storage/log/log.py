@@ -17,7 +17,7 @@ from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_storage import checkpoints
-from semel_storage.disk.disk import Buffer, Disk, Event, File, ignore_event
+from semel_storage.disk.disk import Buffer, Disk, EventCallback, File, ignore_event
 from semel_storage.log import recovery, replicated, snapshot
 from semel_storage.log.durability import Checkpoint, Durability, NoCheckpoint
 from semel_storage.log.steps import Steps, T
@@ -105,7 +105,7 @@ class Log:
         clean: bool = False,
         is_synced: bool = False,
         allow_data_loss: bool = False,
-        event: Event = ignore_event,
+        event: EventCallback = ignore_event,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
         checkpoint: Checkpoint | None = None,
         is_own: bool = False,

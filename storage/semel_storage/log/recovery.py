@@ -18,7 +18,7 @@ import msgspec
 from semel_protocol.batch import BatchHeader, CorruptBatch, crc_ok
 
 from semel_storage import checkpoints
-from semel_storage.disk.disk import Buffer, Disk, Event, ignore_event
+from semel_storage.disk.disk import Buffer, Disk, EventCallback, ignore_event
 from semel_storage.log.snapshot import Snapshots
 from semel_storage.producers.producer_table import ProducerTable
 from semel_storage.producers.transactions import AbortedTransaction
@@ -62,7 +62,7 @@ def recover(
     is_synced: bool = False,
     allow_data_loss: bool = False,
     is_own: bool = False,
-    event: Event = ignore_event,
+    event: EventCallback = ignore_event,
 ) -> Recovered:
     """Recover the existing log, or create an empty one at `start_offset`; see `Log.open`. Raises CorruptLog."""
     disk.mkdir(directory)
@@ -109,7 +109,7 @@ def _recovered(
     is_synced: bool,
     allow_data_loss: bool,
     is_own: bool,
-    event: Event,
+    event: EventCallback,
 ) -> Recovered:
     """Scan the open `segments`, which the caller closes if this raises."""
     epochs = EpochHistory(checkpoints.read_epochs(disk, f"{directory}/{checkpoints.LEADER_EPOCH}"))
@@ -154,7 +154,7 @@ def producers_at(
     offset: int,
     *,
     now_ms: int,
-    event: Event = ignore_event,
+    event: EventCallback = ignore_event,
     decided: Sequence[tuple[int, int]] = (),
 ) -> ProducerTable:
     """The producers as of `offset`, a batch boundary: from the newest snapshot before it and the batches after that.
@@ -230,7 +230,7 @@ def _without_leftovers(disk: Disk, directory: str) -> list[str]:
     return kept
 
 
-def _remove_indexes_without_log(disk: Disk, directory: str, names: Sequence[str], event: Event) -> None:
+def _remove_indexes_without_log(disk: Disk, directory: str, names: Sequence[str], event: EventCallback) -> None:
     """Remove indexes without a log file. An interrupted deletion or the loss of the log file may leave them."""
     for base in sorted({offset_of(name): None for name in names}):
         event("log_damaged", file=f"{directory}/{file_name(base, LOG)}", position=0, reason="only its indexes exist")
@@ -266,7 +266,7 @@ class _Scan(msgspec.Struct, kw_only=True):
     verify: bool
     is_synced: bool
     allow_data_loss: bool
-    event: Event
+    event: EventCallback
     now_ms: int
     index_interval_bytes: int
     producers: ProducerTable = msgspec.field(default_factory=ProducerTable)

@@ -21,7 +21,7 @@ from struct import error as LayoutError  # noqa: N812 (it is a class)
 import msgspec
 from crc32c import crc32c
 
-from semel_storage.disk.disk import Buffer, Disk, Event, ignore_event
+from semel_storage.disk.disk import Buffer, Disk, EventCallback, ignore_event
 from semel_storage.producers.producers import NO_OFFSET, BatchPlace, MarkerPlace, ProducerState
 from semel_storage.segments.segment import file_name, offset_of
 
@@ -178,7 +178,7 @@ class Snapshots:
         self.offsets = sorted(kept)
 
     def load_newest(
-        self, at_most: int, *, now_ms: int, event: Event = ignore_event
+        self, at_most: int, *, now_ms: int, event: EventCallback = ignore_event
     ) -> tuple[int, dict[int, ProducerState]] | None:
         """(offset, producers) of the newest valid snapshot not above `at_most`; removes invalid ones."""
         for offset in [known for known in reversed(self.offsets) if known <= at_most]:

@@ -7,8 +7,8 @@ from semel_protocol.batch import BatchHeader
 from semel_storage.disk.disk import Buffer
 from semel_storage.producers import producers
 from semel_storage.producers.producers import ProducerState
+from semel_storage.producers.skipped_offsets import SkippedOffsets
 from semel_storage.producers.transactions import AbortedTransaction, Transactions
-from semel_storage.producers.unreadable import Unreadable
 
 
 class ProducerTable:
@@ -18,7 +18,7 @@ class ProducerTable:
         """`decided` as in `Transactions`."""
         self._states = {state.producer_id: state for state in states}
         self.transactions = Transactions(self._states.values(), decided)
-        self.unreadable = Unreadable()
+        self.unreadable = SkippedOffsets()
 
     @property
     def decided(self) -> list[tuple[int, int]]:

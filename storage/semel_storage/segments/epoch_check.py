@@ -7,12 +7,14 @@ history is rebuilt from all batches.
 
 from semel_protocol.batch import BatchHeader
 
-from semel_storage.disk.disk import Event
+from semel_storage.disk.disk import EventCallback
 from semel_storage.segments.epochs import EpochHistory
 from semel_storage.segments.segment import CorruptLog, Segment
 
 
-def checked(epochs: EpochHistory, segments: list[Segment], start_offset: int, path: str, event: Event) -> EpochHistory:
+def checked(
+    epochs: EpochHistory, segments: list[Segment], start_offset: int, path: str, event: EventCallback
+) -> EpochHistory:
     """`epochs` if the batches of a log that begins at `start_offset` agree, otherwise the history of the batches.
 
     `path`: of the history file, for the log line. An unreadable batch leaves the history unchanged.

@@ -4,11 +4,11 @@ Damage is reported (`log_damaged`) but not truncated, and the log opens: records
 read; a read of the damaged part fails. Invalid indexes are rebuilt, because they are not synced with the log.
 """
 
-from semel_storage.disk.disk import Event
+from semel_storage.disk.disk import EventCallback
 from semel_storage.segments.segment import LOG, NO_TIMESTAMP, CorruptLog, Segment
 
 
-def check_indexes(segment: Segment, *, index_interval_bytes: int, event: Event) -> None:
+def check_indexes(segment: Segment, *, index_interval_bytes: int, event: EventCallback) -> None:
     """Check both sparse indexes of the sealed `segment`; rebuild them if they are invalid."""
     if segment.size and not _indexes_hold(segment, index_interval_bytes):
         event("index_rebuilt", file=segment.path(LOG))
@@ -25,7 +25,7 @@ def check_indexes(segment: Segment, *, index_interval_bytes: int, event: Event) 
     segment.close()
 
 
-def check_extent(segment: Segment, *, is_dense: bool, event: Event) -> None:
+def check_extent(segment: Segment, *, is_dense: bool, event: EventCallback) -> None:
     """Check that batches fill the sealed `segment` up to the next base offset. `is_dense`: without missing offsets."""
     last = segment.index.last()
     position, end_offset = 0, segment.base_offset

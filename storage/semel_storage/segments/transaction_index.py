@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from semel_storage.disk.disk import Disk, File
 from semel_storage.producers.transactions import ENTRY, AbortedTransaction, encode
-from semel_storage.segments.minima import Minima
+from semel_storage.segments.block_minima import BlockMinima
 
 BLOCK = 128
 """Entries per block. Only the smallest first offset of a block is in memory; a block is read at once."""
@@ -36,7 +36,7 @@ class TransactionIndex:
         self._last: AbortedTransaction | None = None
         self._places: dict[int, int] = {}
         """Offset -> the first entry with a marker there or later, for sequential readers."""
-        self._minima = Minima()
+        self._minima = BlockMinima()
         """The smallest first offset of each full block, as far as it was needed."""
         self._end_of_first: int | None = None
         self._is_dirty = False

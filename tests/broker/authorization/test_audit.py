@@ -258,7 +258,7 @@ async def test_all_has_a_line_for_what_is_not_administrative_too(start_broker: S
 # --- bounds
 
 
-class Clock:
+class AuditClock:
     def __init__(self) -> None:
         self.written: list[dict[str, Any]] = []
         self.later: list[Any] = []
@@ -287,7 +287,7 @@ async def test_a_flood_of_one_refusal_has_two_lines(start_broker: StartBroker) -
 
 
 def test_a_window_ends_and_begins_again() -> None:
-    clock = Clock()
+    clock = AuditClock()
     for _ in range(3):
         clock.fail()
     (end,) = clock.later
@@ -302,7 +302,7 @@ def test_a_window_ends_and_begins_again() -> None:
 
 
 def test_different_refusals_of_one_sender_are_counted_together_above_a_bound() -> None:
-    clock = Clock()
+    clock = AuditClock()
     for number in range(1_000):
         clock.fail(listener=str(number))
     clock.fail(principal="other")
@@ -312,7 +312,7 @@ def test_different_refusals_of_one_sender_are_counted_together_above_a_bound() -
 
 
 def test_senders_without_end_do_not_fill_memory_or_disk() -> None:
-    clock = Clock()
+    clock = AuditClock()
     for number in range(3 * SENDERS_MAX):
         clock.fail(host=str(number))
     assert len(clock.audit._refused) == SENDERS_MAX + 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from broker.authorization.samples import error_codes, sample
-from broker.authorization.test_audit import GIVEN, Clock, audited, lines
+from broker.authorization.test_audit import GIVEN, AuditClock, audited, lines
 from broker.authorization.test_rules import UNREFUSED, guarded
 from broker.conftest import StartBroker
 from broker.harness import Harness
@@ -137,7 +137,7 @@ async def test_produce_without_an_answer_closes_the_connection(start_broker: Sta
 
 
 def test_refusals_are_counted_meanwhile_and_have_their_lines_afterwards() -> None:
-    clock = Clock()
+    clock = AuditClock()
     behind = True
     clock.audit.is_behind = lambda: behind
     for _ in range(3):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broker.authorization.samples import error_codes, sample
 from broker.conftest import StartBroker
-from broker.consumers import Consumer
+from broker.consumers import HeartbeatingMember
 from broker.harness import Harness, Wire
 from broker.wire import batch, fetch_request, records_of
 from msgspec.structs import replace
@@ -510,11 +510,11 @@ async def test_an_id_does_not_tell_the_name_of_a_topic_that_may_not_be_seen(star
 async def test_a_pattern_matches_only_topics_that_the_member_may_describe(start_broker: StartBroker) -> None:
     harness = await guarded(start_broker)
     await allow(harness, Operation.READ, GROUP, "g")
-    one = Consumer(await harness.wire(), "a", topics=None, regex=".*")
+    one = HeartbeatingMember(await harness.wire(), "a", topics=None, regex=".*")
     assert await one.beat(subscribed_topic_names=None) == 0
     assert one.owned == frozenset()
     await allow(harness, Operation.DESCRIBE, TOPIC, "t")
-    two = Consumer(await harness.wire(), "b", topics=None, regex="t|x")
+    two = HeartbeatingMember(await harness.wire(), "b", topics=None, regex="t|x")
     assert await two.beat(subscribed_topic_names=None) == 0
     assert two.partitions == [0]
 
@@ -523,7 +523,7 @@ async def test_groups_that_read_hidden_topics_are_not_described(start_broker: St
     harness = await guarded(start_broker)
     for operation, kind, name in ((Operation.READ, GROUP, "g"), (Operation.READ, TOPIC, "t")):
         await allow(harness, operation, kind, name)
-    one = Consumer(await harness.wire(), "a")
+    one = HeartbeatingMember(await harness.wire(), "a")
     assert await one.beat() == 0
     request = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=True)
     (found,) = (await one.wire.call(request, 1)).groups

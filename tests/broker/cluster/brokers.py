@@ -25,7 +25,17 @@ from semel_broker.cluster.image import Image
 from semel_broker.cluster.local_store import LocalSession, LocalStore
 from semel_broker.cluster.records import PartitionState, TopicRecord
 from semel_broker.cluster.registration import Registration
-from semel_broker.cluster.store import Change, Entry, Expect, Listing, OutcomeUnknownError, Put, Session, Store, Watch
+from semel_broker.cluster.store import (
+    Change,
+    Expect,
+    Listing,
+    OutcomeUnknownError,
+    Put,
+    Session,
+    Store,
+    StoreEntry,
+    Watch,
+)
 from semel_broker.world import World
 from semel_storage.disk.memory_disk import MemoryDisk
 from support.etcd import EtcdProcess
@@ -42,7 +52,7 @@ async def until(holds: Callable[[], bool], what: str = "") -> None:
         await asyncio.sleep(0.001)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_id: int
     broker_session_timeout_ms: int = 2_000
     auto_leader_rebalance_enable: bool = True
@@ -68,7 +78,7 @@ class Notes:
         return [fields for each, fields in self.lines if each == event]
 
 
-class Clock:
+class SettableClock:
     """Seconds that pass when a test says so."""
 
     def __init__(self) -> None:
@@ -142,7 +152,7 @@ class GatedStore:
         self.transactions: list[tuple[Sequence[Expect], Sequence[Change], int | None]] = []
         self._clock = clock
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         await self.gate.wait()
         return await self.store.get(key)
 
@@ -173,7 +183,7 @@ class GatedStore:
         await self.store.close()
 
 
-class Ground(abc.ABC):
+class StoreBehindCluster(abc.ABC):
     """What a cluster stands on."""
 
     clock: Callable[[], float]
@@ -191,9 +201,9 @@ class Ground(abc.ABC):
     async def close(self) -> None: ...
 
 
-class LocalGround(Ground):
+class SharedLocalStore(StoreBehindCluster):
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = SettableClock()
         disk = MemoryDisk()
         disk.mkdir("data")
         self.hand = LocalStore.open(disk, "data/semel.store")
@@ -209,7 +219,7 @@ class LocalGround(Ground):
         await self.hand.close()
 
 
-class EtcdGround(Ground):
+class SharedEtcd(StoreBehindCluster):
     def __init__(self, process: EtcdProcess) -> None:
         self.clock = monotonic
         self.process = process
@@ -233,14 +243,14 @@ class EtcdGround(Ground):
             await store.close()
 
 
-class Member:
+class ControllerBroker:
     """One broker of the cluster."""
 
-    def __init__(self, cluster: Cluster, node_id: int, directory_id: str, is_synced: bool) -> None:
+    def __init__(self, cluster: ControllerCluster, node_id: int, directory_id: str, is_synced: bool) -> None:
         self.cluster = cluster
         self.node_id = node_id
         self.log = Notes()
-        self.store = GatedStore(cluster.ground.store(), cluster.ground.clock)
+        self.store = GatedStore(cluster.shared_store.store(), cluster.shared_store.clock)
         self.record = broker(node_id, directory_id=directory_id, is_synced=is_synced)
         self.heard: list[str] = []
         self.last_session: Session
@@ -248,7 +258,7 @@ class Member:
         self.registration: Registration
         self.controller: Controller
 
-    async def start(self) -> Member:
+    async def start(self) -> ControllerBroker:
         await self.begin()
         await self.registration.register(self.record)
         return self
@@ -257,7 +267,7 @@ class Member:
         """All but to register."""
         world = World(
             now_ms=lambda: 0,
-            monotonic=self.cluster.ground.clock,
+            monotonic=self.cluster.shared_store.clock,
             rng=Random(self.node_id + 100 * next(namespaces)),
             disk=MemoryDisk(),
             log=self.log,
@@ -299,7 +309,7 @@ class Member:
         if isinstance(session, EtcdSession):
             session.abandon()
         if expire:
-            await self.cluster.ground.expire(session)
+            await self.cluster.shared_store.expire(session)
 
     def pause(self) -> None:
         self.store.gate.clear()
@@ -309,18 +319,18 @@ class Member:
         self.store.watch_gate.set()
 
 
-class Cluster:
-    def __init__(self, ground: Ground, **settings: object) -> None:
-        self.ground = ground
-        self.settings = msgspec.convert({"node_id": 0, **settings}, Settings)
-        self.members: list[Member] = []
+class ControllerCluster:
+    def __init__(self, shared_store: StoreBehindCluster, **settings: object) -> None:
+        self.shared_store = shared_store
+        self.settings = msgspec.convert({"node_id": 0, **settings}, ClusterSettings)
+        self.members: list[ControllerBroker] = []
 
-    def member(self, node_id: int, directory_id: str = "", *, is_synced: bool = True) -> Member:
-        member = Member(self, node_id, directory_id, is_synced)
+    def member(self, node_id: int, directory_id: str = "", *, is_synced: bool = True) -> ControllerBroker:
+        member = ControllerBroker(self, node_id, directory_id, is_synced)
         self.members.append(member)
         return member
 
-    async def start(self, *node_ids: int) -> list[Member]:
+    async def start(self, *node_ids: int) -> list[ControllerBroker]:
         async with asyncio.timeout(SOON_S):
             return [await self.member(node_id).start() for node_id in node_ids]
 
@@ -328,7 +338,9 @@ class Cluster:
         """A topic, seen by all members that run. Its id."""
         topic_id = f"id-of-{name}"
         record = TopicRecord(name, topic_id, [list(row) for row in replicas], {})
-        revision = await self.ground.hand.transact([], [Put(records.topic_key(name), msgspec.json.encode(record))])
+        revision = await self.shared_store.hand.transact(
+            [], [Put(records.topic_key(name), msgspec.json.encode(record))]
+        )
         assert revision is not None
         for member in self.members:
             if member.store.gate.is_set() and not member.registration._is_leaving:
@@ -337,7 +349,7 @@ class Cluster:
 
     async def state(self, topic_id: str, index: int = 0) -> PartitionState | None:
         """As the store has it; None: the initial one."""
-        entry = await self.ground.hand.get(records.partition_key(topic_id, index))
+        entry = await self.shared_store.hand.get(records.partition_key(topic_id, index))
         return None if entry is None else msgspec.json.decode(entry.value, type=PartitionState)
 
     async def close(self) -> None:
@@ -347,10 +359,10 @@ class Cluster:
                 await member.controller.close()
                 await member.registration.close()
                 await member.feed.close()
-        await self.ground.close()
+        await self.shared_store.close()
 
 
-async def settled(cluster: Cluster, topic_id: str, state: PartitionState | None, index: int = 0) -> None:
+async def settled(cluster: ControllerCluster, topic_id: str, state: PartitionState | None, index: int = 0) -> None:
     """Wait until the partition's state is this."""
     last: PartitionState | None = None
     try:

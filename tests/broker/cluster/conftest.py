@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from broker.cluster.brokers import Cluster, EtcdGround, LocalGround
+from broker.cluster.brokers import ControllerCluster, SharedEtcd, SharedLocalStore
 from support import etcd
 
 
@@ -19,15 +19,17 @@ def etcd_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[etcd.Etcd
 
 
 @pytest.fixture(params=["local", "etcd"])
-async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    ground = LocalGround() if request.param == "local" else EtcdGround(request.getfixturevalue("etcd_process"))
-    cluster = Cluster(ground)
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[ControllerCluster]:
+    shared_store = (
+        SharedLocalStore() if request.param == "local" else SharedEtcd(request.getfixturevalue("etcd_process"))
+    )
+    cluster = ControllerCluster(shared_store)
     yield cluster
     await cluster.close()
 
 
 @pytest.fixture
-async def local() -> AsyncIterator[Cluster]:
-    cluster = Cluster(LocalGround())
+async def local() -> AsyncIterator[ControllerCluster]:
+    cluster = ControllerCluster(SharedLocalStore())
     yield cluster
     await cluster.close()

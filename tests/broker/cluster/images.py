@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from semel_broker.cluster import records
 from semel_broker.cluster.image import Image, PartitionView
-from semel_broker.cluster.records import Admission, BrokerRecord, Leaving, Offline, PartitionState, TopicRecord
+from semel_broker.cluster.records import BrokerAdmission, BrokerRecord, Leaving, Offline, PartitionState, TopicRecord
 from semel_broker.cluster.steps import Step
-from semel_broker.cluster.store import ABSENT, Entry, Gone, Put
+from semel_broker.cluster.store import ABSENT, Put, RemovedKey, StoreEntry
 
 TOPIC, TOPIC_ID = "t", "id-of-t"
 
@@ -44,13 +44,13 @@ class Sketch:
     def put(self, key: str, value: object) -> int:
         revision = self.image.revision + 1
         self.revisions[key] = revision
-        self.image.apply([Entry(key, msgspec.json.encode(value), revision)], revision)
+        self.image.apply([StoreEntry(key, msgspec.json.encode(value), revision)], revision)
         return revision
 
     def delete(self, key: str) -> None:
         revision = self.image.revision + 1
         self.revisions.pop(key, None)
-        self.image.apply([Gone(key, revision)], revision)
+        self.image.apply([RemovedKey(key, revision)], revision)
 
     def registers(self, node_id: int, *, is_synced: bool = False, offline: dict[str, list[int]] | None = None) -> int:
         return self.put(records.broker_key(node_id), broker(node_id, is_synced=is_synced, offline=offline))
@@ -58,7 +58,7 @@ class Sketch:
     def lives(self, *node_ids: int, is_synced: bool = False, offline: dict[str, list[int]] | None = None) -> None:
         for node_id in node_ids:
             epoch = self.registers(node_id, is_synced=is_synced, offline=offline)
-            self.put(f"{records.ADMISSIONS}{node_id}", Admission(epoch, is_synced))
+            self.put(f"{records.ADMISSIONS}{node_id}", BrokerAdmission(epoch, is_synced))
 
     def dies(self, *node_ids: int) -> None:
         for node_id in node_ids:

@@ -65,7 +65,7 @@ def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return made
 
 
-class Brokers:
+class TlsNodes:
     """Nodes over one store. `tls`: settings of all of them."""
 
     def __init__(self, directory: Path, authority: Authority) -> None:
@@ -173,13 +173,13 @@ async def until(condition: Any) -> None:
 
 
 @pytest.fixture
-async def brokers(tmp_path: Path, authority: Authority) -> AsyncIterator[Brokers]:
-    made = Brokers(tmp_path, authority)
+async def brokers(tmp_path: Path, authority: Authority) -> AsyncIterator[TlsNodes]:
+    made = TlsNodes(tmp_path, authority)
     yield made
     await made.close()
 
 
-async def test_records_are_replicated_over_tls(brokers: Brokers) -> None:
+async def test_records_are_replicated_over_tls(brokers: TlsNodes) -> None:
     for number in (1, 2, 3):
         await brokers.start(number, default_replication_factor="3", min_insync_replicas="3")
     await brokers.replicated("t", 1, 2, 3)
@@ -189,7 +189,7 @@ async def test_records_are_replicated_over_tls(brokers: Brokers) -> None:
     assert "INTERNAL" not in brokers.nodes[1].ports, "clients do not get this listener"
 
 
-async def test_the_short_form_has_tls_at_peer_port(brokers: Brokers) -> None:
+async def test_the_short_form_has_tls_at_peer_port(brokers: TlsNodes) -> None:
     short = {
         "listeners": "",
         "listener_security_protocol_map": "",
@@ -214,7 +214,7 @@ async def test_the_short_form_has_tls_at_peer_port(brokers: Brokers) -> None:
     ],
 )
 async def test_a_broker_with_a_certificate_of_another_ca_stays_out(
-    brokers: Brokers, tmp_path: Path, other_authority: Authority, trusts: str, reason: str, words: str
+    brokers: TlsNodes, tmp_path: Path, other_authority: Authority, trusts: str, reason: str, words: str
 ) -> None:
     for number in (1, 2):
         await brokers.start(number, default_replication_factor="2")
@@ -238,7 +238,7 @@ async def test_a_broker_with_a_certificate_of_another_ca_stays_out(
     ("days", "words"), [(365, "unable to get local issuer certificate"), (-1, "certificate has expired")]
 )
 async def test_a_certificate_that_the_own_settings_refuse_is_not_shown_to_others(
-    brokers: Brokers, tmp_path: Path, days: int, words: str
+    brokers: TlsNodes, tmp_path: Path, days: int, words: str
 ) -> None:
     """It is tried out at the start, and again when the file changes: the earlier one stays in use."""
     wrong = (Authority(tmp_path / "wrong") if days > 0 else brokers.authority).issue("broker-9", "127.0.0.1", days=days)
@@ -256,7 +256,7 @@ async def test_a_certificate_that_the_own_settings_refuse_is_not_shown_to_others
     assert not brokers.logs[2].of("peer_refused")
 
 
-async def test_a_refused_broker_that_tries_again_has_one_line(brokers: Brokers) -> None:
+async def test_a_refused_broker_that_tries_again_has_one_line(brokers: TlsNodes) -> None:
     await brokers.start(1)
     for _ in range(20):
         wire = await brokers.to_peer_port(1, "client")
@@ -267,12 +267,12 @@ async def test_a_refused_broker_that_tries_again_has_one_line(brokers: Brokers) 
     assert "add its principal to broker.principals" in str(line["do"])
 
 
-async def test_a_broker_whose_own_principal_is_not_that_of_a_broker_does_not_start(brokers: Brokers) -> None:
+async def test_a_broker_whose_own_principal_is_not_that_of_a_broker_does_not_start(brokers: TlsNodes) -> None:
     with pytest.raises(ConfigError, match=r"broker.principals does not have User:client; other brokers would"):
         await brokers.start(1, ssl_keystore_location=str(brokers.authority.directory / "client.pem"))
 
 
-async def test_a_broker_whose_certificate_has_another_host_is_refused(brokers: Brokers) -> None:
+async def test_a_broker_whose_certificate_has_another_host_is_refused(brokers: TlsNodes) -> None:
     everywhere = f"{BROKERS};User:elsewhere"
     elsewhere = str(brokers.authority.directory / "elsewhere.pem")
     await brokers.start(1, ssl_keystore_location=elsewhere, broker_principals=everywhere)
@@ -284,7 +284,7 @@ async def test_a_broker_whose_certificate_has_another_host_is_refused(brokers: B
     await brokers.start(2, **lax)  # it no longer looks at the host
 
 
-async def test_a_listener_that_shows_the_certificate_of_a_client_is_not_taken_for_a_broker(brokers: Brokers) -> None:
+async def test_a_listener_that_shows_the_certificate_of_a_client_is_not_taken_for_a_broker(brokers: TlsNodes) -> None:
     """The name may be right: which program has the certificate counts."""
     client = str(brokers.authority.directory / "client.pem")
     await brokers.start(1, ssl_keystore_location=client, broker_principals=f"{BROKERS};User:client")
@@ -292,7 +292,7 @@ async def test_a_listener_that_shows_the_certificate_of_a_client_is_not_taken_fo
         await brokers.start(2)
 
 
-async def test_a_broker_that_others_accept_starts_while_one_refuses_it(brokers: Brokers) -> None:
+async def test_a_broker_that_others_accept_starts_while_one_refuses_it(brokers: TlsNodes) -> None:
     await brokers.start(1, broker_principals=BROKERS.replace("User:broker-3", "User:none"))
     await brokers.start(2)
     await brokers.start(3)
@@ -335,7 +335,7 @@ def requests() -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize(("key", "version"), requests())
 async def test_a_client_of_the_same_ca_gets_nothing_at_the_port_of_brokers(
-    brokers: Brokers, key: int, version: int
+    brokers: TlsNodes, key: int, version: int
 ) -> None:
     await brokers.start(1)
     wire = await brokers.to_peer_port(1, "client")
@@ -345,7 +345,7 @@ async def test_a_client_of_the_same_ca_gets_nothing_at_the_port_of_brokers(
     assert not brokers.logs[1].of("connection_closed"), "no request was read"
 
 
-async def test_a_client_without_a_certificate_gets_nothing_at_the_port_of_brokers(brokers: Brokers) -> None:
+async def test_a_client_without_a_certificate_gets_nothing_at_the_port_of_brokers(brokers: TlsNodes) -> None:
     await brokers.start(1)
     wire = await brokers.to_peer_port(1, None)
     wire.send(REQUESTS[66], 1)
@@ -355,7 +355,7 @@ async def test_a_client_without_a_certificate_gets_nothing_at_the_port_of_broker
     assert brokers.failure(1)["reason"] == "no_client_certificate"
 
 
-async def test_plaintext_gets_nothing_at_the_port_of_brokers(brokers: Brokers) -> None:
+async def test_plaintext_gets_nothing_at_the_port_of_brokers(brokers: TlsNodes) -> None:
     await brokers.start(1)
     wire = await Wire.connect(brokers.peer_port(1))
     wire.send(REQUESTS[66], 1)
@@ -382,7 +382,7 @@ def test_every_request_between_brokers_is_looked_at() -> None:
 @pytest.mark.parametrize("certificate", ["broker-2", "client"])
 @pytest.mark.parametrize(("key", "version"), requests())
 async def test_no_request_between_brokers_is_served_at_a_listener_for_clients(
-    brokers: Brokers, key: int, version: int, certificate: str
+    brokers: TlsNodes, key: int, version: int, certificate: str
 ) -> None:
     """Not even to a broker: it is the listener that decides, and then the principal."""
     await brokers.start(
@@ -411,7 +411,7 @@ async def test_no_request_between_brokers_is_served_at_a_listener_for_clients(
 
 
 @pytest.mark.parametrize("version", [14, 17])
-async def test_a_client_is_no_follower(brokers: Brokers, version: int) -> None:
+async def test_a_client_is_no_follower(brokers: TlsNodes, version: int) -> None:
     """CVE-2018-1288, with the broker's id where versions up to 14 have it, and where later ones have it."""
     await brokers.start(1)
     wire = await brokers.client(1)

@@ -11,14 +11,14 @@ import pytest
 from semel import Consumer, Producer
 from semel_broker.testing.authority import Authority
 from support.processes import BrokerProcess
-from support.three import NODES, Three
+from support.three import NODES, EtcdAndThreeBrokers
 
 pytestmark = [pytest.mark.real_time, pytest.mark.thorough]
 WAIT_S = 30
 TOPIC = "t"
 
 
-class Secure(Three):
+class Secure(EtcdAndThreeBrokers):
     """Three brokers, each with certificate and truststore in files of its own."""
 
     def __init__(self, directory: Path) -> None:
@@ -69,7 +69,7 @@ def events(broker: BrokerProcess, name: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == name]
 
 
-def no_failures(three: Three) -> None:
+def no_failures(three: EtcdAndThreeBrokers) -> None:
     for broker in three.brokers.values():
         assert events(broker, "peer_refused") == []
         failed = [each for each in events(broker, "tls_handshake_failed") if each["reason"] != "closed_in_handshake"]

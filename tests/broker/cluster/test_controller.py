@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
-from broker.cluster.brokers import SOON_S, Cluster, Member, settled, until
+from broker.cluster.brokers import SOON_S, ControllerBroker, ControllerCluster, settled, until
 from broker.cluster.images import broker
 from semel_broker.cluster import controller, elections, reassignments, records
 from semel_broker.cluster.records import CONTROLLER, NO_LEADER, PartitionState
@@ -14,19 +14,19 @@ from semel_broker.cluster.store import (
     CHANGES_MAX,
     Change,
     Expect,
-    Gone,
     OutcomeUnknownError,
     Put,
+    RemovedKey,
     StoreError,
     StoreUnavailableError,
 )
 
 
-def in_office(*members: Member) -> list[int]:
+def in_office(*members: ControllerBroker) -> list[int]:
     return [member.node_id for member in members if member.controller.is_active]
 
 
-async def test_another_broker_becomes_controller_when_the_controller_dies(cluster: Cluster) -> None:
+async def test_another_broker_becomes_controller_when_the_controller_dies(cluster: ControllerCluster) -> None:
     one, two, three = await cluster.start(1, 2, 3)
     assert in_office(one, two, three) == [1]
     await one.kill()
@@ -39,7 +39,7 @@ async def test_another_broker_becomes_controller_when_the_controller_dies(cluste
     assert office.value.broker_epoch == registration.revision
 
 
-async def test_the_partitions_of_a_dead_broker_are_led_by_the_next_replica_in_sync(cluster: Cluster) -> None:
+async def test_the_partitions_of_a_dead_broker_are_led_by_the_next_replica_in_sync(cluster: ControllerCluster) -> None:
     _, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([2, 3, 1], [1, 2, 3], [3, 2])
     await two.kill()
@@ -48,7 +48,7 @@ async def test_the_partitions_of_a_dead_broker_are_led_by_the_next_replica_in_sy
     await settled(cluster, topic_id, PartitionState(3, 0, [3]), 2)
 
 
-async def test_the_partitions_of_a_dead_controller_get_other_leaders(cluster: Cluster) -> None:
+async def test_the_partitions_of_a_dead_controller_get_other_leaders(cluster: ControllerCluster) -> None:
     one, _, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2, 3])
     await one.kill()
@@ -56,7 +56,7 @@ async def test_the_partitions_of_a_dead_controller_get_other_leaders(cluster: Cl
 
 
 async def test_a_partition_without_live_replicas_is_led_again_when_a_member_of_its_isr_is_back(
-    cluster: Cluster,
+    cluster: ControllerCluster,
 ) -> None:
     _, two, three = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([2, 3])
@@ -71,7 +71,7 @@ async def test_a_partition_without_live_replicas_is_led_again_when_a_member_of_i
 
 
 async def test_a_broker_that_restarts_before_its_session_ends_leads_nothing_and_is_not_in_sync(
-    cluster: Cluster,
+    cluster: ControllerCluster,
 ) -> None:
     _, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([2, 3, 1], [3, 2, 1])
@@ -85,7 +85,9 @@ async def test_a_broker_that_restarts_before_its_session_ends_leads_nothing_and_
     assert view.state == PartitionState(3, 1, [3, 1]), "it knows so itself"
 
 
-async def test_a_controller_that_restarts_does_not_wait_for_its_old_session_to_expire(cluster: Cluster) -> None:
+async def test_a_controller_that_restarts_does_not_wait_for_its_old_session_to_expire(
+    cluster: ControllerCluster,
+) -> None:
     one, *_ = await cluster.start(1, 2)
     before = one.registration.epoch
     await one.kill(expire=False)
@@ -94,7 +96,7 @@ async def test_a_controller_that_restarts_does_not_wait_for_its_old_session_to_e
     assert again.registration.is_valid()
 
 
-async def test_all_brokers_may_die_at_once_and_come_back_in_another_order(cluster: Cluster) -> None:
+async def test_all_brokers_may_die_at_once_and_come_back_in_another_order(cluster: ControllerCluster) -> None:
     members = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2, 3])
     await asyncio.gather(*(member.kill() for member in members))
@@ -105,7 +107,7 @@ async def test_all_brokers_may_die_at_once_and_come_back_in_another_order(cluste
     assert await cluster.state(topic_id) == PartitionState(3, 2, [3])
 
 
-async def test_a_clean_stop_moves_leaders_first(cluster: Cluster) -> None:
+async def test_a_clean_stop_moves_leaders_first(cluster: ControllerCluster) -> None:
     one, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2, 3], [1])
     states: list[PartitionState] = []
@@ -114,10 +116,10 @@ async def test_a_clean_stop_moves_leaders_first(cluster: Cluster) -> None:
     assert PartitionState(2, 1, [1, 2, 3]) in states, "while it was there still"
     await settled(cluster, topic_id, PartitionState(2, 1, [2, 3]))
     assert await cluster.state(topic_id, 1) is None
-    assert [entry.key for entry in (await cluster.ground.hand.list(records.LEAVING)).entries] == []
+    assert [entry.key for entry in (await cluster.shared_store.hand.list(records.LEAVING)).entries] == []
 
 
-async def test_a_clean_stop_without_a_controller_ends_at_its_timeout(local: Cluster) -> None:
+async def test_a_clean_stop_without_a_controller_ends_at_its_timeout(local: ControllerCluster) -> None:
     one, two = await local.start(1, 2)
     await local.topic([2, 1])
     one.pause()
@@ -126,7 +128,7 @@ async def test_a_clean_stop_without_a_controller_ends_at_its_timeout(local: Clus
     assert ("left_while_leading", {"partitions": 1, "timeout_ms": 50}) in two.log.lines
 
 
-async def test_all_brokers_stop_at_once(cluster: Cluster) -> None:
+async def test_all_brokers_stop_at_once(cluster: ControllerCluster) -> None:
     members = await cluster.start(1, 2, 3)
     await cluster.topic([1, 2, 3], [2, 3, 1], [3, 1, 2])
     async with asyncio.timeout(SOON_S):
@@ -136,9 +138,9 @@ async def test_all_brokers_stop_at_once(cluster: Cluster) -> None:
 # --- two controllers ---
 
 
-async def test_of_several_candidates_at_once_one_is_elected(local: Cluster) -> None:
+async def test_of_several_candidates_at_once_one_is_elected(local: ControllerCluster) -> None:
     members = [local.member(node_id) for node_id in (1, 2, 3)]
-    transact = local.ground.hand.transact
+    transact = local.shared_store.hand.transact
     outcomes: list[int | None] = []
     candidates = asyncio.Semaphore(0)
     all_there = asyncio.Event()
@@ -151,7 +153,7 @@ async def test_of_several_candidates_at_once_one_is_elected(local: Cluster) -> N
         outcomes.append(await transact(expects, changes))
         return outcomes[-1]
 
-    local.ground.hand.transact = meet  # type: ignore[method-assign, assignment]
+    local.shared_store.hand.transact = meet  # type: ignore[method-assign, assignment]
     starting = asyncio.gather(*(member.start() for member in members))
     for _ in members:
         await candidates.acquire()
@@ -161,7 +163,7 @@ async def test_of_several_candidates_at_once_one_is_elected(local: Cluster) -> N
     await until(lambda: len(in_office(*members)) == 1)
 
 
-async def test_a_registration_that_was_replaced_meanwhile_is_not_admitted(local: Cluster) -> None:
+async def test_a_registration_that_was_replaced_meanwhile_is_not_admitted(local: ControllerCluster) -> None:
     one, _ = await local.start(1, 2)
     transact = one.store.store.transact
     outcomes: list[int | None] = []
@@ -182,7 +184,9 @@ async def test_a_registration_that_was_replaced_meanwhile_is_not_admitted(local:
     assert three.registration.is_valid()
 
 
-async def test_the_store_refuses_the_writes_of_a_controller_that_was_paused_and_replaced(cluster: Cluster) -> None:
+async def test_the_store_refuses_the_writes_of_a_controller_that_was_paused_and_replaced(
+    cluster: ControllerCluster,
+) -> None:
     one, two, three = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([2, 3])  # so that the death of the paused one itself changes nothing here
     assert in_office(one) == [1]
@@ -190,28 +194,28 @@ async def test_the_store_refuses_the_writes_of_a_controller_that_was_paused_and_
     # Three dies. The paused one has still seen that, and its decision is on the way into the store.
     await one.feed.close()  # what it knows from here on is what we say
     for listener in one.feed.listeners:
-        listener(one.image.apply([Gone(records.broker_key(3), 0)], one.image.revision))
+        listener(one.image.apply([RemovedKey(records.broker_key(3), 0)], one.image.revision))
     await asyncio.sleep(0)
     before = len(one.store.transactions)
-    await cluster.ground.expire(one.session)
+    await cluster.shared_store.expire(one.session)
     await until(lambda: in_office(two, three) != [])
-    office = await cluster.ground.hand.get(CONTROLLER)
+    office = await cluster.shared_store.hand.get(CONTROLLER)
     one.resume()
     await until(lambda: len(one.store.transactions) > before)
     _, changes, revision = one.store.transactions[before]
     assert isinstance(changes[0], Put)
     assert msgspec.json.decode(changes[0].value, type=PartitionState) == PartitionState(2, 0, [2])
     assert revision is None, "the store refused what the successor does not know of"
-    assert await cluster.ground.hand.get(CONTROLLER) == office
+    assert await cluster.shared_store.hand.get(CONTROLLER) == office
     assert await cluster.state(topic_id) is None
 
 
 async def test_a_controller_whose_session_is_lost_is_replaced_by_another_broker(
-    cluster: Cluster,
+    cluster: ControllerCluster,
 ) -> None:
     one, two = await cluster.start(1, 2)
     epoch = one.registration.epoch
-    await cluster.ground.expire(one.session)
+    await cluster.shared_store.expire(one.session)
     await until(lambda: "lost" in one.heard)
     await until(lambda: one.registration.is_valid() and one.registration.epoch > epoch)
     await until(lambda: len(in_office(one, two)) == 1)
@@ -223,7 +227,7 @@ async def test_a_controller_whose_session_is_lost_is_replaced_by_another_broker(
 
 @pytest.mark.parametrize("error", [OutcomeUnknownError, StoreUnavailableError, StoreError])
 async def test_a_decision_that_the_store_did_not_answer_is_made_again(
-    local: Cluster, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    local: ControllerCluster, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     monkeypatch.setattr(controller, "RETRY_S", 0.001)
     monkeypatch.setattr(controller, "REFUSED_S", 0.001)
@@ -236,7 +240,7 @@ async def test_a_decision_that_the_store_did_not_answer_is_made_again(
 
 
 async def test_a_controller_whose_election_was_not_answered_is_elected_once(
-    local: Cluster, monkeypatch: pytest.MonkeyPatch
+    local: ControllerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "RETRY_S", 0.001)
     one = local.member(1)
@@ -249,7 +253,7 @@ async def test_a_controller_whose_election_was_not_answered_is_elected_once(
 
 
 async def test_an_exception_in_a_decision_is_logged_and_the_controller_stays(
-    local: Cluster, monkeypatch: pytest.MonkeyPatch
+    local: ControllerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "FAILED_S", 0.001)
     one, two, _ = await local.start(1, 2, 3)
@@ -261,7 +265,7 @@ async def test_an_exception_in_a_decision_is_logged_and_the_controller_stays(
     await settled(local, topic_id, PartitionState(3, 1, [3, 1]))
 
 
-async def test_a_partition_that_changes_all_the_time_does_not_delay_the_others(local: Cluster) -> None:
+async def test_a_partition_that_changes_all_the_time_does_not_delay_the_others(local: ControllerCluster) -> None:
     one, two, _ = await local.start(1, 2, 3)
     topic_id = await local.topic(*[[2, 3, 1]] * 100)
     interfering = records.partition_key(topic_id, 7)
@@ -287,7 +291,7 @@ async def test_a_partition_that_changes_all_the_time_does_not_delay_the_others(l
 
 
 async def test_a_reassignment_that_the_store_refuses_to_end_delays_no_admission(
-    local: Cluster, monkeypatch: pytest.MonkeyPatch
+    local: ControllerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "REFUSED_S", 0.001)
     one, _ = await local.start(1, 2)
@@ -318,7 +322,7 @@ async def test_a_reassignment_that_the_store_refuses_to_end_delays_no_admission(
 # --- how much ---
 
 
-async def test_a_thousand_leaders_fail_over_in_few_transactions(cluster: Cluster) -> None:
+async def test_a_thousand_leaders_fail_over_in_few_transactions(cluster: ControllerCluster) -> None:
     one, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic(*[[2, 3, 1]] * 1000)
     before = len(one.store.transactions)
@@ -330,7 +334,7 @@ async def test_a_thousand_leaders_fail_over_in_few_transactions(cluster: Cluster
     assert all(revision is not None for *_, revision in written)
 
 
-async def test_partitions_without_changes_are_not_written(cluster: Cluster) -> None:
+async def test_partitions_without_changes_are_not_written(cluster: ControllerCluster) -> None:
     one, two, _ = await cluster.start(1, 2, 3)
     await cluster.topic([1, 3], [1], [3, 1])
     before = len(one.store.transactions)

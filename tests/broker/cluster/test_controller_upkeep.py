@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from broker.cluster.brokers import Cluster, LocalGround, settled, until
+from broker.cluster.brokers import ControllerCluster, SharedLocalStore, settled, until
 from semel_broker.cluster import reassignments, records
 from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.store import Delete, Put
@@ -12,7 +12,7 @@ from semel_broker.cluster.store import Delete, Put
 
 
 async def test_preferred_leaders_are_elected_after_the_interval() -> None:
-    cluster = Cluster(LocalGround(), leader_imbalance_check_interval_seconds=0.02)
+    cluster = ControllerCluster(SharedLocalStore(), leader_imbalance_check_interval_seconds=0.02)
     _, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([2, 3, 1])
     await two.kill()
@@ -20,18 +20,20 @@ async def test_preferred_leaders_are_elected_after_the_interval() -> None:
     await cluster.start(2)
     assert await cluster.state(topic_id) == PartitionState(3, 1, [3, 1]), "it has to catch up first"
     key = records.partition_key(topic_id, 0)
-    await cluster.ground.hand.transact([], [Put(key, msgspec.json.encode(PartitionState(3, 1, [3, 1, 2])))])
+    await cluster.shared_store.hand.transact([], [Put(key, msgspec.json.encode(PartitionState(3, 1, [3, 1, 2])))])
     await settled(cluster, topic_id, PartitionState(2, 2, [3, 1, 2]))
     await cluster.close()
 
 
 async def test_leaders_stay_if_rebalancing_is_switched_off() -> None:
-    cluster = Cluster(LocalGround(), leader_imbalance_check_interval_seconds=0.001, auto_leader_rebalance_enable=False)
+    cluster = ControllerCluster(
+        SharedLocalStore(), leader_imbalance_check_interval_seconds=0.001, auto_leader_rebalance_enable=False
+    )
     one, *_ = await cluster.start(1, 2)
     topic_id = await cluster.topic([2, 1])
     moved = PartitionState(1, 1, [1, 2])
     key = records.partition_key(topic_id, 0)
-    await cluster.ground.hand.transact([], [Put(key, msgspec.json.encode(moved))])
+    await cluster.shared_store.hand.transact([], [Put(key, msgspec.json.encode(moved))])
     for _ in range(3):
         due = one.controller._rebalance_at
         await until(lambda: one.controller._rebalance_at > due)  # noqa: B023
@@ -42,12 +44,12 @@ async def test_leaders_stay_if_rebalancing_is_switched_off() -> None:
 # --- topics that go ---
 
 
-async def test_states_of_deleted_topics_are_removed_also_those_written_late(cluster: Cluster) -> None:
+async def test_states_of_deleted_topics_are_removed_also_those_written_late(cluster: ControllerCluster) -> None:
     _, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([2, 3], [3, 2])
     await two.kill()
     await settled(cluster, topic_id, PartitionState(3, 1, [3]), 0)
-    hand = cluster.ground.hand
+    hand = cluster.shared_store.hand
     await hand.transact([], [Delete(records.topic_key("t"))])
     await settled(cluster, topic_id, None, 0)
     await settled(cluster, topic_id, None, 1)
@@ -59,14 +61,14 @@ async def test_states_of_deleted_topics_are_removed_also_those_written_late(clus
 # --- reassignments ---
 
 
-async def test_a_reassignment_ends_when_all_of_the_target_are_in_sync(cluster: Cluster) -> None:
+async def test_a_reassignment_ends_when_all_of_the_target_are_in_sync(cluster: ControllerCluster) -> None:
     one, *_ = await cluster.start(1, 2, 3, 4)
     topic_id = await cluster.topic([1, 2], [2, 1])
     topic = one.image.topic("t")
     assert topic is not None
     step, _ = reassignments.alter(one.image, topic, {0: [3, 4], 1: [2, 4]})
     assert step is not None
-    hand = cluster.ground.hand
+    hand = cluster.shared_store.hand
     assert await hand.transact(step.expects, step.changes) is not None
 
     def replicas(index: int) -> list[int]:
@@ -89,10 +91,10 @@ async def test_a_reassignment_ends_when_all_of_the_target_are_in_sync(cluster: C
     assert (await hand.list(records.REASSIGNMENTS)).entries == ()
 
 
-async def test_many_reassignments_of_one_topic_all_end(local: Cluster) -> None:
+async def test_many_reassignments_of_one_topic_all_end(local: ControllerCluster) -> None:
     one, *_ = await local.start(1, 2, 3)
     topic_id = await local.topic(*[[1, 2]] * 80)
-    hand = local.ground.hand
+    hand = local.shared_store.hand
     for first in range(0, 80, 20):
         topic = one.image.topic("t")
         assert topic is not None

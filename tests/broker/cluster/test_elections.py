@@ -14,7 +14,7 @@ from semel_broker.cluster.elections import BrokerStates, leave, preferred, settl
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import NO_LEADER, PartitionState
 from semel_broker.cluster.steps import Step
-from semel_broker.cluster.store import Entry, Expect, Listing, Put
+from semel_broker.cluster.store import Expect, Listing, Put, StoreEntry
 from semel_protocol.errors import ErrorCode, KafkaError
 
 
@@ -37,7 +37,7 @@ def give_back(sketch: Sketch) -> Iterator[Step]:
 def admit(sketch: Sketch, node_id: int, *, is_synced: bool = False) -> None:
     kept = sketch.image.registration(node_id)
     assert kept is not None
-    sketch.put(f"{records.ADMISSIONS}{node_id}", records.Admission(kept.revision, is_synced))
+    sketch.put(f"{records.ADMISSIONS}{node_id}", records.BrokerAdmission(kept.revision, is_synced))
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_offline_partitions_do_not_outlive_the_registration_that_has_named_them(
     assert BrokerStates.of(three.image).offline == {1: {TOPIC_ID: [0, 1]}}
     kept = three.image.registration(1)
     assert kept is not None
-    remains = Entry(records.broker_key(1), msgspec.json.encode(kept.value), kept.revision)
+    remains = StoreEntry(records.broker_key(1), msgspec.json.encode(kept.value), kept.revision)
     three.image.replace(Listing([remains], three.image.revision + 1))
     assert BrokerStates.of(three.image).offline == {1: {TOPIC_ID: [1]}}, "the key was removed"
 

@@ -13,8 +13,8 @@ from semel_broker.cluster.etcd.connection import (
     PART_BYTES_MAX,
     UNREAD_BYTES_MAX,
     BadResponseError,
-    Connection,
-    Endpoint,
+    EtcdConnection,
+    EtcdEndpoint,
 )
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -22,7 +22,7 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 KIB = 1 << 10
 
 
-class Wire(asyncio.Transport):
+class RecordedTransport(asyncio.Transport):
     """A transport without a network: notes what is done to it."""
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ class Wire(asyncio.Transport):
         self.is_aborted = True
 
 
-def connected() -> tuple[Connection, Wire]:
-    connection, wire = Connection(Endpoint("etcd", 2379, is_tls=False)), Wire()
+def connected() -> tuple[EtcdConnection, RecordedTransport]:
+    connection, wire = EtcdConnection(EtcdEndpoint("etcd", 2379, is_tls=False)), RecordedTransport()
     connection.connection_made(wire)
     return connection, wire
 
 
-def asked(*received: bytes, is_closed: bool = False) -> Connection:
+def asked(*received: bytes, is_closed: bool = False) -> EtcdConnection:
     """A connection that has sent a request, received these bytes, and was closed then or not."""
     connection, _ = connected()
     connection.send("/v3/kv/range", b"{}")
@@ -61,7 +61,7 @@ def asked(*received: bytes, is_closed: bool = False) -> Connection:
     return connection
 
 
-async def whole(connection: Connection) -> tuple[int, bytes]:
+async def whole(connection: EtcdConnection) -> tuple[int, bytes]:
     return await connection.status(), await connection.body()
 
 

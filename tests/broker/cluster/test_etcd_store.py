@@ -11,24 +11,24 @@ import pytest
 import uvloop
 from broker.bench import until
 from broker.cluster.liar import Answer, Liar, body, body_and_close, chunks, close, says, silence
-from broker.cluster.stores import EtcdHouse, world
+from broker.cluster.store_setups import EtcdStoreSetup, world
 from semel_broker.cluster.etcd import messages as etcd_messages
 from semel_broker.cluster.etcd import store as etcd_store
 from semel_broker.cluster.etcd import watch as etcd_watch
-from semel_broker.cluster.etcd.connection import Endpoint
+from semel_broker.cluster.etcd.connection import EtcdEndpoint
 from semel_broker.cluster.etcd.session import EtcdSession
 from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.store import (
     ABSENT,
     Changes,
     CompactedError,
-    Entry,
     Expect,
-    Gone,
     OutcomeUnknownError,
     Put,
+    RemovedKey,
     SessionEndedError,
     StoreClosedError,
+    StoreEntry,
     StoreError,
     StoreUnavailableError,
     Watch,
@@ -42,10 +42,10 @@ NO_LEADER = '{"error":"etcdserver: no leader","code":14,"message":"etcdserver: n
 
 
 @pytest.fixture
-async def house(etcd_process: EtcdProcess) -> AsyncIterator[EtcdHouse]:
-    house = EtcdHouse(etcd_process)
-    yield house
-    await house.close()
+async def store_setup(etcd_process: EtcdProcess) -> AsyncIterator[EtcdStoreSetup]:
+    store_setup = EtcdStoreSetup(etcd_process)
+    yield store_setup
+    await store_setup.close()
 
 
 def over(*urls: str, timeout_ms: float = 5_000) -> EtcdStore:
@@ -64,29 +64,31 @@ def dead() -> str:
 # --- a real etcd that goes away ---
 
 
-async def test_an_etcd_that_is_down_raises_store_unavailable_until_it_is_back(house: EtcdHouse) -> None:
-    store = house.another(request_timeout_ms=400)
+async def test_an_etcd_that_is_down_raises_store_unavailable_until_it_is_back(store_setup: EtcdStoreSetup) -> None:
+    store = store_setup.another(request_timeout_ms=400)
     start = await store.transact([], [Put("k", b"1")])
     assert start is not None
     watch = store.watch("k", start)
-    house.process.kill()
+    store_setup.process.kill()
     for refused in (store.get("k"), store.list(""), store.transact([], [Put("k", b"lost")]), store.open_session(5_000)):
-        with pytest.raises(StoreUnavailableError, match=house.process.url.removeprefix("http://")):
+        with pytest.raises(StoreUnavailableError, match=store_setup.process.url.removeprefix("http://")):
             await refused
-    await asyncio.to_thread(house.process.start)
-    assert await store.get("k") == Entry("k", b"1", start)
+    await asyncio.to_thread(store_setup.process.start)
+    assert await store.get("k") == StoreEntry("k", b"1", start)
     assert await store.transact([Expect("k", start)], [Put("k", b"2")]) == start + 1
-    assert (await following(watch)).changes == (Entry("k", b"2", start + 1),)
+    assert (await following(watch)).changes == (StoreEntry("k", b"2", start + 1),)
     await store.close()
 
 
-async def test_a_paused_etcd_ends_the_session_at_its_deadline_and_costs_the_watch_nothing(house: EtcdHouse) -> None:
-    store = house.another(request_timeout_ms=400)
+async def test_a_paused_etcd_ends_the_session_at_its_deadline_and_costs_the_watch_nothing(
+    store_setup: EtcdStoreSetup,
+) -> None:
+    store = store_setup.another(request_timeout_ms=400)
     session = await store.open_session(1_000)
     start = await store.transact([], [Put("brokers/1", b"", session.lease)])
     assert start is not None
     watch = store.watch("", start)
-    house.process.pause()
+    store_setup.process.pause()
     try:
         with pytest.raises(StoreUnavailableError):
             await store.get("brokers/1")
@@ -96,9 +98,9 @@ async def test_a_paused_etcd_ends_the_session_at_its_deadline_and_costs_the_watc
             await session.ended()
         assert session.has_ended
     finally:
-        house.process.resume()
-    told: list[Entry | Gone] = []  # "k" among them or not, for etcd may have seen that its sender had left
-    while "brokers/1" not in [each.key for each in told if isinstance(each, Gone)]:
+        store_setup.process.resume()
+    told: list[StoreEntry | RemovedKey] = []  # "k" among them or not, for etcd may have seen that its sender had left
+    while "brokers/1" not in [each.key for each in told if isinstance(each, RemovedKey)]:
         told += (await following(watch)).changes
     assert await store.get("brokers/1") is None
     with pytest.raises(SessionEndedError):
@@ -107,12 +109,12 @@ async def test_a_paused_etcd_ends_the_session_at_its_deadline_and_costs_the_watc
     await store.close()
 
 
-async def test_each_keep_alive_moves_the_deadline_counted_from_before_it_was_sent(house: EtcdHouse) -> None:
+async def test_each_keep_alive_moves_the_deadline_counted_from_before_it_was_sent(store_setup: EtcdStoreSetup) -> None:
     before = monotonic()
-    session = await house.store.open_session(1_000)
+    session = await store_setup.store.open_session(1_000)
     ttl_s = session._ttl_s
     assert before + ttl_s <= session.deadline <= monotonic() + ttl_s
-    await house.store.transact([], [Put("brokers/1", b"", session.lease)])
+    await store_setup.store.transact([], [Put("brokers/1", b"", session.lease)])
     deadlines = [session.deadline]
     while len(deadlines) < 5:  # five deadlines, a third of the lifetime apart: longer than the first one
         await asyncio.sleep(0.02)
@@ -122,23 +124,25 @@ async def test_each_keep_alive_moves_the_deadline_counted_from_before_it_was_sen
         assert not session.has_ended
     assert deadlines == sorted(deadlines)
     assert monotonic() > before + ttl_s
-    assert await house.store.get("brokers/1") is not None
+    assert await store_setup.store.get("brokers/1") is not None
     await session.close()
-    assert await house.store.get("brokers/1") is None
+    assert await store_setup.store.get("brokers/1") is None
 
 
-async def test_a_session_ends_when_its_lease_is_revoked(house: EtcdHouse) -> None:
-    session = await house.store.open_session(1_000)
-    house.process.call("/v3/lease/revoke", {"ID": str(session.lease)})
+async def test_a_session_ends_when_its_lease_is_revoked(store_setup: EtcdStoreSetup) -> None:
+    session = await store_setup.store.open_session(1_000)
+    store_setup.process.call("/v3/lease/revoke", {"ID": str(session.lease)})
     async with asyncio.timeout(SOON_S):
         await session.ended()
     assert session.has_ended
 
 
-async def test_a_watch_without_changes_follows_the_revision_and_survives_compaction(house: EtcdHouse) -> None:
-    if not house.process.tells_progress:
+async def test_a_watch_without_changes_follows_the_revision_and_survives_compaction(
+    store_setup: EtcdStoreSetup,
+) -> None:
+    if not store_setup.process.tells_progress:
         pytest.skip("this etcd tells progress every ten minutes only")
-    store = house.store
+    store = store_setup.store
     start = (await store.list("")).revision
     watch = store.watch("quiet/", start)
     waiting = asyncio.ensure_future(following(watch))
@@ -148,17 +152,17 @@ async def test_a_watch_without_changes_follows_the_revision_and_survives_compact
     async with asyncio.timeout(SOON_S):
         while watch.revision < last:
             await asyncio.sleep(0.02)
-    house.process.compact(last)
-    await house.crash()
+    store_setup.process.compact(last)
+    await store_setup.crash()
     revision = await store.transact([], [Put("quiet/1", b"")])
-    assert (await waiting).changes == (Entry("quiet/1", b"", revision or 0),)
+    assert (await waiting).changes == (StoreEntry("quiet/1", b"", revision or 0),)
 
 
-async def test_clusters_that_share_an_etcd_do_not_see_each_other(house: EtcdHouse) -> None:
-    other = EtcdStore([house.process.url], namespace=house.namespace + "0", world=world())
+async def test_clusters_that_share_an_etcd_do_not_see_each_other(store_setup: EtcdStoreSetup) -> None:
+    other = EtcdStore([store_setup.process.url], namespace=store_setup.namespace + "0", world=world())
     start = (await other.list("")).revision
     watch = other.watch("", start)
-    await house.store.transact([], [Put("k", b"1")])
+    await store_setup.store.transact([], [Put("k", b"1")])
     assert await other.get("k") is None
     assert (await other.list("")).entries == ()
     await other.transact([], [Put("mine", b"")])
@@ -168,16 +172,16 @@ async def test_clusters_that_share_an_etcd_do_not_see_each_other(house: EtcdHous
 
 def test_the_store_works_on_uvloop(etcd_process: EtcdProcess) -> None:
     async def run() -> None:
-        house = EtcdHouse(etcd_process)
-        session = await house.store.open_session(60_000)
-        revision = await house.store.transact([], [Put("a", b"1", session.lease)])
+        store_setup = EtcdStoreSetup(etcd_process)
+        session = await store_setup.store.open_session(60_000)
+        revision = await store_setup.store.transact([], [Put("a", b"1", session.lease)])
         assert revision is not None
-        watch = house.store.watch("", revision)
+        watch = store_setup.store.watch("", revision)
         waiting = asyncio.ensure_future(following(watch))
-        await house.crash()
+        await store_setup.crash()
         await session.close()
-        assert (await waiting).changes == (Gone("a", revision + 1),)
-        await house.close()
+        assert (await waiting).changes == (RemovedKey("a", revision + 1),)
+        await store_setup.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
@@ -206,11 +210,11 @@ async def test_a_keep_alive_that_is_answered_after_the_deadline_does_not_extend_
     await session.close()
 
 
-async def test_a_store_can_be_closed_while_etcd_does_not_answer(house: EtcdHouse) -> None:
-    store = house.another(request_timeout_ms=300)
+async def test_a_store_can_be_closed_while_etcd_does_not_answer(store_setup: EtcdStoreSetup) -> None:
+    store = store_setup.another(request_timeout_ms=300)
     session = await store.open_session(2_000)
     watch = store.watch("", 0)
-    house.process.pause()
+    store_setup.process.pause()
     try:
         asking = asyncio.ensure_future(store.get("k"))
         await asyncio.sleep(0.01)  # the request is sent
@@ -222,38 +226,38 @@ async def test_a_store_can_be_closed_while_etcd_does_not_answer(house: EtcdHouse
         with pytest.raises(StoreClosedError):
             await following(watch)
     finally:
-        house.process.resume()
+        store_setup.process.resume()
 
 
 # --- several endpoints ---
 
 
 async def test_requests_move_on_from_an_endpoint_that_is_down_or_does_not_answer(
-    house: EtcdHouse, monkeypatch: pytest.MonkeyPatch
+    store_setup: EtcdStoreSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(etcd_store, "ATTEMPT_TIMEOUT_MS", 100)
     async with Liar(silence) as mute:
-        store = EtcdStore([dead(), mute.url, house.process.url], namespace=house.namespace, world=world())
+        store = EtcdStore([dead(), mute.url, store_setup.process.url], namespace=store_setup.namespace, world=world())
         assert await store.get("k") is None
         assert len(mute.requests) == 1
         revision = await store.transact([], [Put("k", b"")])  # by now it asks the third at once
-        assert await store.get("k") == Entry("k", b"", revision or 0)
+        assert await store.get("k") == StoreEntry("k", b"", revision or 0)
         assert len(mute.requests) == 1
         await store.close()
 
 
 async def test_a_silent_stream_is_opened_again_at_another_endpoint(
-    house: EtcdHouse, monkeypatch: pytest.MonkeyPatch
+    store_setup: EtcdStoreSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(etcd_watch, "QUIET_MS", 100)
     monkeypatch.setattr(etcd_watch, "OPEN_TIMEOUT_MS", 200)
-    revision = await house.store.transact([], [Put("k", b"1")])
+    revision = await store_setup.store.transact([], [Put("k", b"1")])
     assert revision is not None
     created = b'{"result":{"header":{"revision":"%d"},"created":true}}\n' % revision
     async with Liar(chunks(created, 1000), silence) as dying:
-        store = EtcdStore([dying.url, house.process.url], namespace=house.namespace, world=world())
+        store = EtcdStore([dying.url, store_setup.process.url], namespace=store_setup.namespace, world=world())
         watch = store.watch("k", revision - 1)
-        assert (await following(watch)).changes == (Entry("k", b"1", revision),)
+        assert (await following(watch)).changes == (StoreEntry("k", b"1", revision),)
         assert len(dying.requests) == 2
         await store.close()
 
@@ -279,7 +283,7 @@ async def test_a_stream_that_is_behind_the_keep_alives_is_opened_again_at_once(m
         assert not reading.done()
         await store._keep_alive(7, 1_000)  # the revision of the keep-alive before has not arrived
         await until(reading.done)
-        assert (await reading).changes == (Entry("k", b"5", 5),)
+        assert (await reading).changes == (StoreEntry("k", b"5", 5),)
         await store._keep_alive(7, 1_000)
         assert len(liar.requests) == 5
         await store.close()
@@ -388,10 +392,10 @@ async def test_a_watch_reads_lines_however_they_are_cut_and_goes_on_after_an_err
         async with Liar(chunks(told + error, size), again) as liar:
             store = over(liar.url)
             watch = store.watch("k", 0)
-            seen: list[Entry | Gone] = []
+            seen: list[StoreEntry | RemovedKey] = []
             while len(seen) < 5:
                 seen += (await following(watch)).changes
-            assert seen == [Entry("k", b"%d" % n, n) for n in range(1, 6)]
+            assert seen == [StoreEntry("k", b"%d" % n, n) for n in range(1, 6)]
             assert ['"start_revision":1,' in liar.requests[0], '"start_revision":4,' in liar.requests[1]] == [True] * 2
             await store.close()
 
@@ -408,11 +412,11 @@ async def test_a_watch_that_etcd_cancels_goes_on_unless_it_was_compacted() -> No
 
 
 def test_endpoints_are_checked_when_given() -> None:
-    assert str(Endpoint.parse("http://etcd:2379")) == "etcd:2379"
-    assert Endpoint.parse("https://[::1]/") == Endpoint("::1", 2379, is_tls=True)
+    assert str(EtcdEndpoint.parse("http://etcd:2379")) == "etcd:2379"
+    assert EtcdEndpoint.parse("https://[::1]/") == EtcdEndpoint("::1", 2379, is_tls=True)
     for url in ("etcd:2379", "http://", "http://a:b", "http://etcd/v3", "", "http://a..b", "http://é"):
         with pytest.raises(ValueError, match=r"etcd endpoint|[Pp]ort"):
-            Endpoint.parse(url)
+            EtcdEndpoint.parse(url)
     with pytest.raises(ValueError, match="https endpoint"):
         over("https://etcd:2379")
     with pytest.raises(ValueError, match="no etcd endpoint"):
@@ -426,7 +430,7 @@ def test_large_numbers_of_etcd_are_read_exactly() -> None:
     assert (lease.lease, lease.ttl_s) == (7587883212297104641, 6)
 
 
-async def test_the_store_can_be_called_by_a_request_that_has_no_task(house: EtcdHouse) -> None:
+async def test_the_store_can_be_called_by_a_request_that_has_no_task(store_setup: EtcdStoreSetup) -> None:
     """Handlers are (eager.py): CreateTopics asked etcd first thing, and found no task to set a time limit in."""
     loop = asyncio.get_running_loop()
     begun: asyncio.Future[int | asyncio.Task[int]] = loop.create_future()
@@ -434,7 +438,7 @@ async def test_the_store_can_be_called_by_a_request_that_has_no_task(house: Etcd
     def data_received() -> None:
         assert asyncio.current_task() is None
         try:
-            begun.set_result(begin(house.store.transact([], [Put("a", b"1")]), loop))
+            begun.set_result(begin(store_setup.store.transact([], [Put("a", b"1")]), loop))
         except RuntimeError as error:
             begun.set_exception(error)
 
@@ -442,6 +446,6 @@ async def test_the_store_can_be_called_by_a_request_that_has_no_task(house: Etcd
     transaction = await begun
     assert isinstance(transaction, asyncio.Task)
     await transaction
-    entry = await house.store.get("a")
+    entry = await store_setup.store.get("a")
     assert entry is not None
     assert entry.value == b"1"

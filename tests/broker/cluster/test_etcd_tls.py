@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import uvloop
 from broker.cluster.liar import Liar, body
-from broker.cluster.stores import world
-from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError, UnansweredError
+from broker.cluster.store_setups import world
+from semel_broker.cluster.etcd.gateway import EtcdRefusedError, Gateway, NotSentError, UnansweredError
 from semel_broker.cluster.etcd.store import EtcdStore
-from semel_broker.cluster.etcd.tls import Tls
-from semel_broker.cluster.store import Entry, Put
+from semel_broker.cluster.etcd.tls import EtcdTls
+from semel_broker.cluster.store import Put, StoreEntry
 from semel_broker.config.loading import ConfigError, load
 from support import etcd
 from support.etcd import EtcdProcess
@@ -30,8 +30,8 @@ CLIENT_FILES = {"certificate_file": str(FILES / "client.pem"), "key_file": str(F
 STRANGER_FILES = {"certificate_file": str(FILES / "stranger.pem"), "key_file": str(FILES / "stranger.key")}
 
 
-def client_tls(**settings: str) -> Tls:
-    return Tls.load(**{"ca_file": str(FILES / "ca.pem"), **settings})
+def client_tls(**settings: str) -> EtcdTls:
+    return EtcdTls.load(**{"ca_file": str(FILES / "ca.pem"), **settings})
 
 
 def server_tls(name: str = "server", *, wants_certificate: bool = False, is_tls12: bool = False) -> ssl.SSLContext:
@@ -44,7 +44,7 @@ def server_tls(name: str = "server", *, wants_certificate: bool = False, is_tls1
     return context
 
 
-async def revision_at(url: str, tls: Tls) -> int:
+async def revision_at(url: str, tls: EtcdTls) -> int:
     store = EtcdStore([url], namespace="/semel-tests/tls", world=world(), tls=tls)
     try:
         return (await store.list("")).revision
@@ -52,10 +52,10 @@ async def revision_at(url: str, tls: Tls) -> int:
         await store.close()
 
 
-async def refusal_at(url: str, tls: Tls) -> str:
+async def refusal_at(url: str, tls: EtcdTls) -> str:
     """What the one attempt says; a store tries again until its time is up."""
     gateway = Gateway([url], tls)
-    with pytest.raises((NotSentError, UnansweredError, RefusedError)) as caught:
+    with pytest.raises((NotSentError, UnansweredError, EtcdRefusedError)) as caught:
         await gateway.call("/v3/kv/range", b"{}", SOON_S * 1000)
     gateway.close()
     return str(caught.value)
@@ -86,7 +86,7 @@ async def test_etcd_is_asked_over_tls_when_its_certificate_verifies() -> None:
 
 async def test_a_certificate_of_an_unknown_ca_is_refused() -> None:
     async with Liar(EMPTY, tls=server_tls()) as server:
-        for tls in (client_tls(ca_file=str(FILES / "other-ca.pem")), Tls.load()):
+        for tls in (client_tls(ca_file=str(FILES / "other-ca.pem")), EtcdTls.load()):
             refusal = await refusal_at(server.url, tls)
             assert "the certificate of etcd does not verify (" in refusal
             assert "; set etcd.tls.ca.file to the CA that signed it" in refusal
@@ -167,26 +167,26 @@ async def test_a_response_that_is_cut_short_over_tls_is_refused() -> None:
 )
 def test_a_file_that_cannot_be_used_is_refused_by_setting_and_path(settings: dict[str, str], refusal: str) -> None:
     with pytest.raises(ConfigError, match=refusal):
-        Tls.load(**{name: str(FILES / file) for name, file in settings.items()})
+        EtcdTls.load(**{name: str(FILES / file) for name, file in settings.items()})
 
 
 def test_a_file_with_damaged_certificates_is_refused(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.pem"
     damaged.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     with pytest.raises(ConfigError, match=r"etcd\.tls\.ca\.file = .*damaged\.pem: the certificates cannot be read"):
-        Tls.load(ca_file=str(damaged))
+        EtcdTls.load(ca_file=str(damaged))
 
 
 def test_a_certificate_and_its_key_may_be_in_one_file(tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_text((FILES / "client.pem").read_text() + (FILES / "client.key").read_text())
-    Tls.load(certificate_file=str(both))
+    EtcdTls.load(certificate_file=str(both))
 
 
 @pytest.mark.parametrize("name", [".etcd", "a..b", "x" * 64])
 def test_a_server_name_that_is_no_host_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"etcd\.tls\.server\.name = "):
-        Tls.load(server_name=name)
+        EtcdTls.load(server_name=name)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_store_over_tls_reads_writes_watches_and_holds_sessions(
         watch = store.watch("", first)
         assert await store.transact([], [Put("b", b"x" * 1_000_000)]) == first + 1
         async with asyncio.timeout(SOON_S):
-            assert (await anext(watch)).changes == (Entry("b", b"x" * 1_000_000, first + 1),)
+            assert (await anext(watch)).changes == (StoreEntry("b", b"x" * 1_000_000, first + 1),)
         await session.close()
         assert await store.get("a") is None
         await store.close()

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from broker.cluster.liar import Liar, body
-from broker.cluster.stores import world
-from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError
-from semel_broker.cluster.etcd.login import AuthenticateRequest, Login
+from broker.cluster.store_setups import world
+from semel_broker.cluster.etcd.gateway import EtcdRefusedError, Gateway, NotSentError
+from semel_broker.cluster.etcd.login import AuthenticateRequest, EtcdLogin
 from semel_broker.cluster.etcd.store import EtcdStore
-from semel_broker.cluster.store import Entry, Put, StoreError
+from semel_broker.cluster.store import Put, StoreEntry, StoreError
 from semel_broker.config.loading import ConfigError, load
 from support import etcd
 from support.etcd import EtcdProcess
@@ -46,7 +46,7 @@ def paths_and_tokens(server: Liar) -> list[tuple[str, str]]:
     return found
 
 
-async def read(server: Liar, login: Login | None) -> bytes:
+async def read(server: Liar, login: EtcdLogin | None) -> bytes:
     gateway = Gateway([server.url], login=login)
     try:
         return await gateway.call("/v3/kv/range", b"{}", SOON_S * 1000)
@@ -56,7 +56,7 @@ async def read(server: Liar, login: Login | None) -> bytes:
 
 async def test_requests_carry_the_token_of_one_login() -> None:
     async with Liar(token("one"), EMPTY) as server:
-        gateway = Gateway([server.url], login=Login("semel", "secret"))
+        gateway = Gateway([server.url], login=EtcdLogin("semel", "secret"))
         for _ in range(3):
             await gateway.call("/v3/kv/range", b"{}", SOON_S * 1000)
         gateway.close()
@@ -79,19 +79,19 @@ async def test_without_a_user_no_token_is_asked_for() -> None:
 )
 async def test_a_request_that_is_refused_for_its_token_is_sent_again_with_another(refused: Any) -> None:
     async with Liar(token("one"), refused, token("two"), EMPTY) as server:
-        await read(server, Login("semel", "secret"))
+        await read(server, EtcdLogin("semel", "secret"))
         assert [each for _, each in paths_and_tokens(server)] == ["", "one", "", "two"]
 
 
 async def test_a_token_that_stays_invalid_is_an_error_and_no_loop() -> None:
     async with Liar(token("one"), INVALID, token("two"), INVALID) as server:
-        with pytest.raises(RefusedError, match="invalid auth token"):
-            await read(server, Login("semel", "secret"))
+        with pytest.raises(EtcdRefusedError, match="invalid auth token"):
+            await read(server, EtcdLogin("semel", "secret"))
         assert len(server.requests) == 4
 
 
 async def test_callers_that_are_refused_together_share_the_next_login() -> None:
-    login = Login("semel", "secret")
+    login = EtcdLogin("semel", "secret")
     asked: list[str] = []
 
     async def call(path: str, data: bytes) -> bytes:
@@ -107,8 +107,8 @@ async def test_callers_that_are_refused_together_share_the_next_login() -> None:
 async def test_a_refused_user_is_named_with_the_settings() -> None:
     wrong = refusal("etcdserver: authentication failed, invalid user ID or password", 3, "400 Bad Request")
     async with Liar(wrong) as server:
-        with pytest.raises(RefusedError, match=r"accept the user 'semel': correct etcd\.user and etcd\.password"):
-            await read(server, Login("semel", "secret"))
+        with pytest.raises(EtcdRefusedError, match=r"accept the user 'semel': correct etcd\.user and etcd\.password"):
+            await read(server, EtcdLogin("semel", "secret"))
 
 
 async def test_a_request_whose_login_is_not_answered_has_not_been_sent() -> None:
@@ -117,7 +117,7 @@ async def test_a_request_whose_login_is_not_answered_has_not_been_sent() -> None
 
     async with Liar(hang_up) as server:
         with pytest.raises(NotSentError):
-            await read(server, Login("semel", "secret"))
+            await read(server, EtcdLogin("semel", "secret"))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_settings_that_could_have_no_effect_are_refused(overrides: list[str], wo
 def test_the_password_is_a_secret() -> None:
     config = load(overrides=["etcd.endpoints=http://a:2379", "etcd.user=u", "etcd.password=hunter2"])
     assert config.value_of("etcd.password").setting.doc.is_secret
-    assert "hunter2" not in repr((config, Login("u", "hunter2"), AuthenticateRequest("u", "hunter2")))
+    assert "hunter2" not in repr((config, EtcdLogin("u", "hunter2"), AuthenticateRequest("u", "hunter2")))
 
 
 # --- a real etcd with users ---
@@ -176,7 +176,7 @@ def etcd_with_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdPr
 
 
 def store_of(process: EtcdProcess, password: str = "secret", namespace: str = NAMESPACE) -> EtcdStore:
-    return EtcdStore([process.url], namespace=namespace, world=world(), login=Login("semel", password))
+    return EtcdStore([process.url], namespace=namespace, world=world(), login=EtcdLogin("semel", password))
 
 
 @pytest.mark.real_time
@@ -188,7 +188,7 @@ async def test_a_store_with_a_user_reads_writes_watches_and_holds_sessions(etcd_
     watch = store.watch("", first)
     second = await store.transact([], [Put("b", b"2")])
     async with asyncio.timeout(SOON_S):
-        assert (await anext(watch)).changes == (Entry("b", b"2", second or 0),)
+        assert (await anext(watch)).changes == (StoreEntry("b", b"2", second or 0),)
     await session.close()
     assert await store.get("a") is None
     await store.close()
@@ -247,6 +247,6 @@ async def test_a_session_and_a_watch_outlive_tokens_that_expire(etcd_with_users:
             changes = await anext(watch)
             while isinstance(changes, int):
                 changes = await anext(watch)
-        assert changes.changes[-1] == Entry("held", b"%d" % number, revision or 0)
+        assert changes.changes[-1] == StoreEntry("held", b"%d" % number, revision or 0)
     await session.close()
     await store.close()

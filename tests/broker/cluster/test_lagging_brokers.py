@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
-from broker.cluster.brokers import Cluster, LocalGround, Member
+from broker.cluster.brokers import ControllerBroker, ControllerCluster, SharedLocalStore
 from semel_broker.cluster import records
 from semel_broker.cluster.operations import Operations
 from semel_broker.cluster.records import UNKNOWN_USERS, Reassignment, user_of
@@ -75,7 +75,7 @@ class ProcessDiedError(Exception):
 class Side:
     """What a broker has of the shared state, besides its image."""
 
-    def __init__(self, member: Member, topics: Topics, users: UserStore) -> None:
+    def __init__(self, member: ControllerBroker, topics: Topics, users: UserStore) -> None:
         self.member, self.topics, self.users = member, topics, users
         store, feed, log = member.store, member.feed, member.log
         self.acls = AclStore(store, feed, Authorizer(allow_if_none=True), log)
@@ -97,7 +97,7 @@ class Side:
         return RequestContext(cast(Broker, self.broker), version, "", "", "")
 
 
-async def side(member: Member) -> Side:
+async def side(member: ControllerBroker) -> Side:
     disk = MemoryDisk()
     disk.mkdir("data")
     world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(member.node_id), disk=disk, log=member.log)
@@ -111,7 +111,7 @@ async def side(member: Member) -> Side:
 @pytest.fixture
 async def sides() -> AsyncIterator[list[Side]]:
     """Two brokers; the image of the second one stands still until `when_late`."""
-    cluster = Cluster(LocalGround())
+    cluster = ControllerCluster(SharedLocalStore())
     members = await cluster.start(1, 2)
     yield [await side(member) for member in members]
     await cluster.close()

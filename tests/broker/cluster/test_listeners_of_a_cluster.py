@@ -9,7 +9,7 @@ import pytest
 from semel import Admin, Consumer, Producer
 from semel.admin import NewTopic
 from semel_broker.testing.authority import Authority
-from support.three import Three
+from support.three import EtcdAndThreeBrokers
 
 pytestmark = [pytest.mark.real_time, pytest.mark.thorough]
 PARTITIONS = 6
@@ -17,7 +17,7 @@ PARTITIONS = 6
 
 async def test_each_listener_reaches_all_brokers(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "certificates")
-    three = Three(
+    three = EtcdAndThreeBrokers(
         tmp_path,
         **{
             "listeners": "INSIDE://127.0.0.1:0,SECURE://127.0.0.1:0",

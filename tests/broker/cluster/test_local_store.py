@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.cluster import local_store
-from semel_broker.cluster.local_store import CorruptStoreError, LocalStore, State, Written, frame, replay
-from semel_broker.cluster.store import ABSENT, Change, Delete, Entry, Expect, Put
+from semel_broker.cluster.local_store import (
+    CorruptStoreError,
+    LocalStore,
+    StoreState,
+    WrittenTransaction,
+    frame,
+    replay,
+)
+from semel_broker.cluster.store import ABSENT, Change, Delete, Expect, Put, StoreEntry
 from semel_storage.disk.memory_disk import MemoryDisk
 
 PATH = "data/semel.store"
@@ -27,10 +34,10 @@ async def test_a_key_is_found_after_a_put_and_not_after_a_delete(disk: MemoryDis
     store = LocalStore.open(disk, PATH)
     assert await store.get("a") is None
     assert await store.transact([], [Put("a", b"1"), Put("b", b"2")]) == 1
-    assert await store.get("a") == Entry("a", b"1", 1)
+    assert await store.get("a") == StoreEntry("a", b"1", 1)
     assert await store.transact([], [Delete("a"), Delete("never was")]) == 2
     assert await store.get("a") is None
-    assert await store.get("b") == Entry("b", b"2", 1)
+    assert await store.get("b") == StoreEntry("b", b"2", 1)
 
 
 async def test_a_listing_has_the_prefix_in_key_order(disk: MemoryDisk) -> None:
@@ -47,7 +54,7 @@ async def test_one_unmet_expectation_stops_all_changes(disk: MemoryDisk) -> None
     assert await store.transact([Expect("a", 1), Expect("b", 1)], [Put("a", b"2")]) is None
     assert await store.transact([Expect("a", ABSENT)], [Put("a", b"2")]) is None
     assert await store.transact([Expect("a", 1), Expect("b", ABSENT)], [Put("a", b"2")]) == 2
-    assert await store.get("a") == Entry("a", b"2", 2)
+    assert await store.get("a") == StoreEntry("a", b"2", 2)
 
 
 async def test_a_key_deleted_and_put_again_is_not_mistaken_for_the_old_one(disk: MemoryDisk) -> None:
@@ -63,7 +70,7 @@ async def test_one_of_many_concurrent_transactions_succeeds(disk: MemoryDisk) ->
     claims = [store.transact([Expect("a")], [Put("a", b"%d" % i)]) for i in range(20)]
     outcomes = await asyncio.gather(*claims)
     assert [outcome for outcome in outcomes if outcome is not None] == [1]
-    assert await store.get("a") == Entry("a", b"%d" % outcomes.index(1), 1)
+    assert await store.get("a") == StoreEntry("a", b"%d" % outcomes.index(1), 1)
 
 
 # --- durability ---
@@ -110,7 +117,7 @@ async def test_a_watch_returns_no_change_before_it_is_synced(disk: MemoryDisk) -
     assert not late.done()
     disk.release_syncs()
     assert await writing == 1
-    assert (await waiting).changes == (await late).changes == (Entry("a", b"1", 1),)
+    assert (await waiting).changes == (await late).changes == (StoreEntry("a", b"1", 1),)
 
 
 async def test_transactions_that_arrive_during_a_sync_share_the_next_one(disk: MemoryDisk) -> None:
@@ -155,7 +162,7 @@ async def test_a_journal_that_has_grown_is_replaced_by_its_state(
         await store.transact([], [Put("counter", b"%d" % i)])
         assert disk.size(PATH) < 4000
     disk.crash()
-    assert await LocalStore.open(disk, PATH).get("counter") == Entry("counter", b"499", 500)
+    assert await LocalStore.open(disk, PATH).get("counter") == StoreEntry("counter", b"499", 500)
 
 
 # --- crashes and damage ---
@@ -163,10 +170,10 @@ async def test_a_journal_that_has_grown_is_replaced_by_its_state(
 
 def journal(count: int) -> tuple[bytes, list[int]]:
     """A journal of `count` transactions, and where each of its frames ends."""
-    data, ends = frame([State(0, [])]), []
+    data, ends = frame([StoreState(0, [])]), []
     ends.append(len(data))
     for revision in range(1, count + 1):
-        data += frame([Written(revision, [("last", b"%d" % revision), (f"k{revision}", b"x" * revision)])])
+        data += frame([WrittenTransaction(revision, [("last", b"%d" % revision), (f"k{revision}", b"x" * revision)])])
         ends.append(len(data))
     return data, ends
 
@@ -196,11 +203,11 @@ async def test_an_empty_file_is_damage_not_a_new_store(disk: MemoryDisk) -> None
 
 def test_a_journal_with_a_transaction_missing_is_refused() -> None:
     with pytest.raises(CorruptStoreError, match="does not follow"):
-        replay(frame([State(5, [])]) + frame([Written(7, [])]), PATH)
+        replay(frame([StoreState(5, [])]) + frame([WrittenTransaction(7, [])]), PATH)
 
 
 def test_a_frame_of_an_unknown_form_is_refused() -> None:
-    payload_of_another_version = frame([State(0, [])]).replace(b"state", b"stade")
+    payload_of_another_version = frame([StoreState(0, [])]).replace(b"state", b"stade")
     with pytest.raises(CorruptStoreError):
         replay(payload_of_another_version, PATH)
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from broker.cluster.brokers import Cluster, Member, until
+from broker.cluster.brokers import ControllerBroker, ControllerCluster, until
 from semel_broker.cluster import records
 from semel_broker.cluster.records import NO_LEADER, PartitionState
 from semel_broker.cluster.store import OutcomeUnknownError, Put, StoreUnavailableError
@@ -34,14 +34,14 @@ Target = Sequence[int] | None
 Moving = dict[tuple[str, int], tuple[Any, Any, Any]]
 
 
-def context(member: Member) -> RequestContext:
+def context(member: ControllerBroker) -> RequestContext:
     turns = Turns(asyncio.get_running_loop(), monotonic)
     broker = SimpleNamespace(store=member.store, feed=member.feed, log=member.log, turns=turns)
     return RequestContext(cast(Broker, broker), 1, "", "", "")
 
 
 async def elect(
-    member: Member, indexes: Sequence[int] | None, kind: int = PREFERRED, topic: str = "t"
+    member: ControllerBroker, indexes: Sequence[int] | None, kind: int = PREFERRED, topic: str = "t"
 ) -> dict[int, ErrorCode]:
     topics = None if indexes is None else [ElectLeadersRequestTopic(topic=topic, partitions=list(indexes))]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=topics)
@@ -51,7 +51,9 @@ async def elect(
     return {row.partition_id: ErrorCode(row.error_code) for row in rows}
 
 
-async def reassign(member: Member, *targets: tuple[int, Target], topic: str = "t", **more: Any) -> list[ErrorCode]:
+async def reassign(
+    member: ControllerBroker, *targets: tuple[int, Target], topic: str = "t", **more: Any
+) -> list[ErrorCode]:
     partitions = [
         AlterPartitionReassignmentsRequestPartition(
             partition_index=index, replicas=None if target is None else list(target)
@@ -65,12 +67,12 @@ async def reassign(member: Member, *targets: tuple[int, Target], topic: str = "t
     return [ErrorCode(row.error_code) for row in answer.responses[0].partitions]
 
 
-def in_progress(member: Member) -> list[tuple[str, int]]:
+def in_progress(member: ControllerBroker) -> list[tuple[str, int]]:
     """The partitions that this broker knows to be reassigned."""
     return [(view.topic, view.index) for view in member.image.reassignments()]
 
 
-async def moving(member: Member, asked: dict[str, list[int]] | None = None) -> Moving:
+async def moving(member: ControllerBroker, asked: dict[str, list[int]] | None = None) -> Moving:
     topics = None
     if asked is not None:
         topics = [ListPartitionReassignmentsRequestTopic(name=n, partition_indexes=i) for n, i in asked.items()]
@@ -84,15 +86,15 @@ async def moving(member: Member, asked: dict[str, list[int]] | None = None) -> M
     }
 
 
-async def put_state(cluster: Cluster, topic_id: str, index: int, state: PartitionState) -> None:
+async def put_state(cluster: ControllerCluster, topic_id: str, index: int, state: PartitionState) -> None:
     key = records.partition_key(topic_id, index)
-    revision = await cluster.ground.hand.transact([], [Put(key, msgspec.json.encode(state))])
+    revision = await cluster.shared_store.hand.transact([], [Put(key, msgspec.json.encode(state))])
     assert revision is not None
     for member in cluster.members:
         await member.feed.reached(revision)
 
 
-def replicas(member: Member, index: int) -> list[int]:
+def replicas(member: ControllerBroker, index: int) -> list[int]:
     view = member.image.partition("id-of-t", index)
     assert view is not None
     return list(view.replicas)
@@ -101,7 +103,9 @@ def replicas(member: Member, index: int) -> list[int]:
 # --- elections ---
 
 
-async def test_any_broker_elects_preferred_leaders_and_its_image_shows_them_with_the_answer(cluster: Cluster) -> None:
+async def test_any_broker_elects_preferred_leaders_and_its_image_shows_them_with_the_answer(
+    cluster: ControllerCluster,
+) -> None:
     _, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2, 3], [2, 3, 1], [3, 1, 2])
     await put_state(cluster, topic_id, 0, PartitionState(2, 1, [1, 2, 3]))
@@ -116,13 +120,13 @@ async def test_any_broker_elects_preferred_leaders_and_its_image_shows_them_with
     assert await elect(two, [0], topic="nowhere") == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-async def test_an_election_of_all_partitions_lists_those_that_were_elected(cluster: Cluster) -> None:
+async def test_an_election_of_all_partitions_lists_those_that_were_elected(cluster: ControllerCluster) -> None:
     _, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic(*[[1, 2, 3]] * 300)
     moved = msgspec.json.encode(PartitionState(2, 1, [1, 2, 3]))
     keys = [records.partition_key(topic_id, index) for index in range(1, 299)]
     for first in range(0, len(keys), 100):
-        revision = await cluster.ground.hand.transact([], [Put(key, moved) for key in keys[first : first + 100]])
+        revision = await cluster.shared_store.hand.transact([], [Put(key, moved) for key in keys[first : first + 100]])
     assert revision is not None
     await two.feed.reached(revision)
     assert await elect(two, None) == dict.fromkeys(range(1, 299), NONE)
@@ -130,7 +134,7 @@ async def test_an_election_of_all_partitions_lists_those_that_were_elected(clust
     assert await cluster.state(topic_id, 298) == PartitionState(1, 2, [1, 2, 3])
 
 
-async def test_an_unclean_election_happens_only_on_request(cluster: Cluster) -> None:
+async def test_an_unclean_election_happens_only_on_request(cluster: ControllerCluster) -> None:
     one, _, three = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([3, 2, 1])
     await put_state(cluster, topic_id, 0, PartitionState(3, 4, [3]))
@@ -144,7 +148,7 @@ async def test_an_unclean_election_happens_only_on_request(cluster: Cluster) -> 
     assert await cluster.state(topic_id) == PartitionState(2, 6, [2]), "what it has more than others is lost"
 
 
-async def test_an_unknown_election_type_is_refused(local: Cluster) -> None:
+async def test_an_unknown_election_type_is_refused(local: ControllerCluster) -> None:
     (one,) = await local.start(1)
     with pytest.raises(KafkaError) as caught:
         await elect(one, None, 2)
@@ -154,7 +158,7 @@ async def test_an_unknown_election_type_is_refused(local: Cluster) -> None:
 # --- reassignments ---
 
 
-async def test_partitions_are_reassigned_and_errors_are_returned_for_the_others(cluster: Cluster) -> None:
+async def test_partitions_are_reassigned_and_errors_are_returned_for_the_others(cluster: ControllerCluster) -> None:
     one, two, *_ = await cluster.start(1, 2, 3, 4)
     topic_id = await cluster.topic([1, 2], [2, 1], [1, 2])
     assert await reassign(two, (0, [3, 4]), (1, [1]), (2, [9]), (7, [1]), (8, [1]), (8, [2])) == [
@@ -176,7 +180,7 @@ async def test_partitions_are_reassigned_and_errors_are_returned_for_the_others(
     assert await cluster.state(topic_id, 0) == PartitionState(3, 1, [4, 3])
 
 
-async def test_a_reassignment_is_cancelled(cluster: Cluster) -> None:
+async def test_a_reassignment_is_cancelled(cluster: ControllerCluster) -> None:
     one, *_ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2], [1, 2])
     assert await reassign(one, (0, [3]), (1, None)) == [NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
@@ -187,12 +191,12 @@ async def test_a_reassignment_is_cancelled(cluster: Cluster) -> None:
     assert await cluster.state(topic_id, 0) == PartitionState(1, 3, [1, 2])
 
 
-async def test_a_reassignment_of_an_unknown_topic_is_refused(local: Cluster) -> None:
+async def test_a_reassignment_of_an_unknown_topic_is_refused(local: ControllerCluster) -> None:
     (one,) = await local.start(1)
     assert await reassign(one, (0, [1]), (1, None), topic="nowhere") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
 
 
-async def test_kip860_a_request_can_insist_on_the_number_of_replicas(local: Cluster) -> None:
+async def test_kip860_a_request_can_insist_on_the_number_of_replicas(local: ControllerCluster) -> None:
     one, *_ = await local.start(1, 2, 3)
     await local.topic([1, 2])
     assert await reassign(one, (0, [3]), allow_replication_factor_change=False) == [
@@ -201,7 +205,7 @@ async def test_kip860_a_request_can_insist_on_the_number_of_replicas(local: Clus
     assert await reassign(one, (0, [3, 2]), allow_replication_factor_change=False) == [NONE]
 
 
-async def test_a_hundred_moves_in_one_request(cluster: Cluster) -> None:
+async def test_a_hundred_moves_in_one_request(cluster: ControllerCluster) -> None:
     one, *_ = await cluster.start(1, 2, 3)
     await cluster.topic(*[[1, 2]] * 100)
     assert await reassign(one, *((index, [2, 3]) for index in range(100))) == [NONE] * 100
@@ -211,13 +215,13 @@ async def test_a_hundred_moves_in_one_request(cluster: Cluster) -> None:
 # --- while others write too, and the store fails ---
 
 
-async def test_nothing_is_refused_because_of_what_this_broker_has_not_seen_yet(local: Cluster) -> None:
+async def test_nothing_is_refused_because_of_what_this_broker_has_not_seen_yet(local: ControllerCluster) -> None:
     one, two, _ = await local.start(1, 2, 3)
     await local.topic([1, 2])
     two.store.watch_gate.clear()
     await local.start(4)
     new = records.TopicRecord("u", "id-of-u", [[1, 2]], {})
-    await local.ground.hand.transact([], [Put(records.topic_key("u"), msgspec.json.encode(new))])
+    await local.shared_store.hand.transact([], [Put(records.topic_key("u"), msgspec.json.encode(new))])
     moved = asyncio.ensure_future(reassign(two, (0, [4])))
     shrunk = asyncio.ensure_future(reassign(two, (0, [2]), topic="u"))
     await until(lambda: one.image.topic("u") is not None)
@@ -228,7 +232,7 @@ async def test_nothing_is_refused_because_of_what_this_broker_has_not_seen_yet(l
     assert await shrunk == [NONE]
 
 
-async def test_two_brokers_that_move_partitions_of_one_topic_at_once_both_succeed(cluster: Cluster) -> None:
+async def test_two_brokers_that_move_partitions_of_one_topic_at_once_both_succeed(cluster: ControllerCluster) -> None:
     one, two, _ = await cluster.start(1, 2, 3)
     await cluster.topic([1, 2], [1, 2])
     answers = await asyncio.gather(reassign(one, (0, [3])), reassign(two, (1, [2, 3])))
@@ -237,7 +241,7 @@ async def test_two_brokers_that_move_partitions_of_one_topic_at_once_both_succee
     assert await moving(one) == {("t", 0): ([3, 1, 2], [3], [1, 2]), ("t", 1): ([2, 3, 1], [3], [1])}
 
 
-async def test_an_answer_that_got_lost_is_not_taken_for_a_refusal(local: Cluster) -> None:
+async def test_an_answer_that_got_lost_is_not_taken_for_a_refusal(local: ControllerCluster) -> None:
     one, *_ = await local.start(1, 2, 3)
     topic_id = await local.topic([1, 2], [2, 1])
     await put_state(local, topic_id, 1, PartitionState(1, 3, [1, 2]))
@@ -250,7 +254,7 @@ async def test_an_answer_that_got_lost_is_not_taken_for_a_refusal(local: Cluster
     assert await local.state(topic_id, 1) == PartitionState(2, 4, [1, 2])
 
 
-async def test_while_the_store_is_away_one_is_told_to_try_again(local: Cluster) -> None:
+async def test_while_the_store_is_away_one_is_told_to_try_again(local: ControllerCluster) -> None:
     one, *_ = await local.start(1, 2, 3)
     topic_id = await local.topic([1, 2])
     await put_state(local, topic_id, 0, PartitionState(2, 3, [1, 2]))

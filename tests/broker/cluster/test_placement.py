@@ -14,7 +14,7 @@ from semel_broker.cluster import placement
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.placement import Load, load
 from semel_broker.cluster.records import TopicRecord
-from semel_broker.cluster.store import Entry
+from semel_broker.cluster.store import StoreEntry
 
 racks_of_brokers = st.dictionaries(st.integers(0, 50), st.sampled_from(["", "a", "b", "c"]), min_size=1, max_size=12)
 
@@ -105,7 +105,7 @@ def test_topics_of_one_partition_take_turns() -> None:
     for number in range(6):
         replicas = place(1, 2, {1: "", 2: "", 3: ""}, elsewhere=load(image))
         record = TopicRecord(f"t{number}", f"id{number}", replicas, {})
-        image.apply([Entry(f"topics/t{number}", json.encode(record), number + 1)], number + 1)
+        image.apply([StoreEntry(f"topics/t{number}", json.encode(record), number + 1)], number + 1)
     assert load(image) == Load(Counter({1: 2, 2: 2, 3: 2}), Counter({1: 4, 2: 4, 3: 4}))
 
 

@@ -10,7 +10,15 @@ from time import monotonic
 
 import msgspec
 import pytest
-from broker.cluster.brokers import SOON_S, Clock, Cluster, EtcdGround, LocalGround, MortalSession, until
+from broker.cluster.brokers import (
+    SOON_S,
+    ControllerCluster,
+    MortalSession,
+    SettableClock,
+    SharedEtcd,
+    SharedLocalStore,
+    until,
+)
 from semel_broker.cluster import records, registration
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.local_store import LocalStore
@@ -24,46 +32,46 @@ from support.etcd import EtcdProcess
 
 
 @pytest.fixture
-async def local(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+async def local(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ControllerCluster]:
     monkeypatch.setattr(registration, "RETRY_S", 0.001)
     monkeypatch.setattr(registration, "WAIT_FOR_OTHER_S", 0.001)
-    cluster = Cluster(LocalGround())
+    cluster = ControllerCluster(SharedLocalStore())
     yield cluster
     await cluster.close()
 
 
-async def there(cluster: Cluster, node_id: int) -> BrokerRecord | None:
-    entry = await cluster.ground.hand.get(records.broker_key(node_id))
+async def there(cluster: ControllerCluster, node_id: int) -> BrokerRecord | None:
+    entry = await cluster.shared_store.hand.get(records.broker_key(node_id))
     return None if entry is None else msgspec.json.decode(entry.value, type=BrokerRecord)
 
 
-def clock_of(cluster: Cluster) -> Clock:
-    assert isinstance(cluster.ground.clock, Clock)
-    return cluster.ground.clock
+def clock_of(cluster: ControllerCluster) -> SettableClock:
+    assert isinstance(cluster.shared_store.clock, SettableClock)
+    return cluster.shared_store.clock
 
 
 # --- coming ---
 
 
-async def test_a_broker_may_lead_once_it_is_admitted_and_its_image_shows_that(cluster: Cluster) -> None:
+async def test_a_broker_may_lead_once_it_is_admitted_and_its_image_shows_that(cluster: ControllerCluster) -> None:
     one = cluster.member(1)
     await one.begin()
     assert not one.registration.is_valid()
     assert one.registration.deadline == -math.inf
     await one.registration.register(one.record)
     assert one.registration.is_valid()
-    assert one.registration.deadline > cluster.ground.clock()
+    assert one.registration.deadline > cluster.shared_store.clock()
     assert one.heard == ["admitted"]
     assert one.image.is_admitted(1)
     kept = one.image.registration(1)
     assert kept is not None
     assert one.registration.epoch == kept.revision
-    admission = await cluster.ground.hand.get("admissions/1")
+    admission = await cluster.shared_store.hand.get("admissions/1")
     assert admission is not None
     assert one.image.revision >= admission.revision
 
 
-async def test_each_start_has_its_own_incarnation_and_broker_epoch(cluster: Cluster) -> None:
+async def test_each_start_has_its_own_incarnation_and_broker_epoch(cluster: ControllerCluster) -> None:
     (one,) = await cluster.start(1)
     first, epoch = await there(cluster, 1), one.registration.epoch
     await one.stop()
@@ -78,7 +86,7 @@ async def test_each_start_has_its_own_incarnation_and_broker_epoch(cluster: Clus
 
 
 async def test_a_broker_waits_for_a_controller_and_logs_that_it_waits(
-    local: Cluster, monkeypatch: pytest.MonkeyPatch
+    local: ControllerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "LOG_INTERVAL_S", 0.001)
     one, two = local.member(1), local.member(2)
@@ -93,7 +101,7 @@ async def test_a_broker_waits_for_a_controller_and_logs_that_it_waits(
     assert one.registration.is_valid()
 
 
-async def test_a_broker_waits_for_a_store_that_cannot_be_reached(local: Cluster) -> None:
+async def test_a_broker_waits_for_a_store_that_cannot_be_reached(local: ControllerCluster) -> None:
     one = local.member(1)
     await one.begin()
     one.store.failing = [StoreUnavailableError("no store")]
@@ -102,27 +110,29 @@ async def test_a_broker_waits_for_a_store_that_cannot_be_reached(local: Cluster)
     assert one.registration.is_valid()
 
 
-async def test_a_registration_that_was_not_answered_is_found_and_not_repeated(local: Cluster) -> None:
+async def test_a_registration_that_was_not_answered_is_found_and_not_repeated(local: ControllerCluster) -> None:
     one = local.member(1)
     await one.begin()
     one.store.failing = [OutcomeUnknownError("who knows")]
     await one.registration.register(one.record)
-    entry = await local.ground.hand.get(records.broker_key(1))
+    entry = await local.shared_store.hand.get(records.broker_key(1))
     assert entry is not None
     assert entry.revision == one.registration.epoch
     assert sum(changes[0].key == "brokers/1" for _, changes, _ in one.store.transactions) == 1
 
 
-async def test_a_store_that_refuses_keeps_a_broker_from_starting_but_not_from_coming_back(local: Cluster) -> None:
+async def test_a_store_that_refuses_keeps_a_broker_from_starting_but_not_from_coming_back(
+    local: ControllerCluster,
+) -> None:
     one = local.member(1)
     await one.begin()
     one.store.failing = [StoreError("the store is full")]
     with pytest.raises(StoreError, match="is full"):
         await one.registration.register(one.record)
-    assert (await local.ground.hand.list("")).entries == ()
+    assert (await local.shared_store.hand.list("")).entries == ()
     two, three = await local.start(2, 3)
     three.store.failing = [StoreError("the store is full"), StoreError("the store is full")]
-    await local.ground.expire(three.session)
+    await local.shared_store.expire(three.session)
     await until(lambda: three.heard == ["admitted", "lost", "admitted"])
     assert three.log.events().count("registration_failed") == 2
     assert two.registration.is_valid()
@@ -131,7 +141,9 @@ async def test_a_store_that_refuses_keeps_a_broker_from_starting_but_not_from_co
 # --- ids that are taken ---
 
 
-async def test_another_live_broker_with_the_same_id_is_named_and_this_one_does_not_start(local: Cluster) -> None:
+async def test_another_live_broker_with_the_same_id_is_named_and_this_one_does_not_start(
+    local: ControllerCluster,
+) -> None:
     await local.start(1)
     other = local.member(1, "another directory")
     joining = asyncio.ensure_future(other.start())
@@ -140,11 +152,11 @@ async def test_another_live_broker_with_the_same_id_is_named_and_this_one_does_n
     with pytest.raises(NodeIdTakenError, match=r"127\.0\.0\.1:9001 \(directory directory 1\)"):
         await joining
     assert issubclass(NodeIdTakenError, ConfigError)
-    assert len((await local.ground.hand.list(BROKERS)).entries) == 1
+    assert len((await local.shared_store.hand.list(BROKERS)).entries) == 1
     assert not other.registration.is_valid()
 
 
-async def test_a_dead_broker_with_the_same_id_and_another_directory_is_waited_for(local: Cluster) -> None:
+async def test_a_dead_broker_with_the_same_id_and_another_directory_is_waited_for(local: ControllerCluster) -> None:
     (one,) = await local.start(1)
     await one.kill(expire=False)
     other = local.member(1, "another directory")
@@ -156,10 +168,10 @@ async def test_a_dead_broker_with_the_same_id_and_another_directory_is_waited_fo
     assert other.registration.is_valid()
 
 
-async def test_a_broker_whose_id_was_taken_stays_fenced_and_waits(local: Cluster) -> None:
+async def test_a_broker_whose_id_was_taken_stays_fenced_and_waits(local: ControllerCluster) -> None:
     one, _ = await local.start(1, 2)
     one.pause()
-    await local.ground.expire(one.session)
+    await local.shared_store.expire(one.session)
     thief = await local.member(1, "another directory").start()
     one.resume()
     await until(lambda: "node_id_taken" in one.log.events())
@@ -173,7 +185,7 @@ async def test_a_broker_whose_id_was_taken_stays_fenced_and_waits(local: Cluster
 # --- losing the session ---
 
 
-async def test_a_registration_is_invalid_after_its_deadline_before_any_timer_has_run(local: Cluster) -> None:
+async def test_a_registration_is_invalid_after_its_deadline_before_any_timer_has_run(local: ControllerCluster) -> None:
     one, _ = await local.start(1, 2)
     session = one.session
     assert isinstance(session, MortalSession)
@@ -187,13 +199,13 @@ async def test_a_registration_is_invalid_after_its_deadline_before_any_timer_has
 
 
 async def test_the_deadline_calls_all_listeners_and_the_broker_registers_under_a_new_epoch(
-    cluster: Cluster,
+    cluster: ControllerCluster,
 ) -> None:
     one, two = await cluster.start(1, 2)
     before, epoch = await there(cluster, 1), one.registration.epoch
     heard_of: list[tuple[bool, int]] = []
     one.registration.on_lost.append(lambda: heard_of.append((one.registration.is_valid(), one.registration.epoch)))
-    await cluster.ground.expire(one.session)
+    await cluster.shared_store.expire(one.session)
     await until(lambda: one.heard == ["admitted", "lost", "admitted"])
     after = await there(cluster, 1)
     assert heard_of == [(False, 0)]
@@ -213,7 +225,7 @@ async def test_a_timer_ends_the_session_at_its_deadline_without_the_store() -> N
     store = LocalStore.open(disk, "data/store")
     feed = await Feed.open(store, SilentLogger())
     world = World(now_ms=lambda: 0, monotonic=loop.time, rng=Random(1), disk=disk)
-    cluster = Cluster(LocalGround())
+    cluster = ControllerCluster(SharedLocalStore())
     mute = Registration(world, cluster.settings, store, feed)
     lost = asyncio.Event()
     mute.on_lost.append(lost.set)
@@ -230,15 +242,17 @@ async def test_a_timer_ends_the_session_at_its_deadline_without_the_store() -> N
     await store.close()
 
 
-async def test_a_registration_that_the_image_no_longer_shows_ends_although_its_session_lives(local: Cluster) -> None:
+async def test_a_registration_that_the_image_no_longer_shows_ends_although_its_session_lives(
+    local: ControllerCluster,
+) -> None:
     one, _ = await local.start(1, 2)
     epoch = one.registration.epoch
-    await local.ground.hand.transact([], [Delete(records.broker_key(1))])
+    await local.shared_store.hand.transact([], [Delete(records.broker_key(1))])
     await until(lambda: one.heard == ["admitted", "lost", "admitted"])
     assert one.registration.epoch > epoch
 
 
-async def test_an_old_image_does_not_make_a_new_session_valid(local: Cluster) -> None:
+async def test_an_old_image_does_not_make_a_new_session_valid(local: ControllerCluster) -> None:
     """A leader was paused past its deadline; it opens a new session while all it sees of the cluster is of before, when
     it was admitted and led. It must not lead by the new session on the strength of that."""
     one, two = await local.start(1, 2)
@@ -259,10 +273,10 @@ async def test_an_old_image_does_not_make_a_new_session_valid(local: Cluster) ->
     assert one.image.leader(topic_id, 0) == 2
 
 
-async def test_a_listener_that_raises_does_not_keep_the_others_from_being_called(local: Cluster) -> None:
+async def test_a_listener_that_raises_does_not_keep_the_others_from_being_called(local: ControllerCluster) -> None:
     (one,) = await local.start(1)
     one.registration.on_lost.insert(0, lambda: 1 // 0)  # type: ignore[arg-type, return-value]
-    await local.ground.expire(one.session)
+    await local.shared_store.expire(one.session)
     await until(lambda: one.heard == ["admitted", "lost", "admitted"])
     assert "registration_listener_failed" in one.log.events()
 
@@ -270,15 +284,15 @@ async def test_a_listener_that_raises_does_not_keep_the_others_from_being_called
 # --- going ---
 
 
-async def test_a_clean_stop_leaves_only_the_admission_in_the_store(cluster: Cluster) -> None:
+async def test_a_clean_stop_leaves_only_the_admission_in_the_store(cluster: ControllerCluster) -> None:
     (one,) = await cluster.start(1)
     await one.stop()
-    assert [entry.key for entry in (await cluster.ground.hand.list("")).entries] == ["admissions/1"]
+    assert [entry.key for entry in (await cluster.shared_store.hand.list("")).entries] == ["admissions/1"]
     assert not one.registration.is_valid()
     assert one.heard == ["admitted"], "nobody has lost anything"
 
 
-async def test_a_broker_that_stops_while_it_registers_leaves_nothing(local: Cluster) -> None:
+async def test_a_broker_that_stops_while_it_registers_leaves_nothing(local: ControllerCluster) -> None:
     one = local.member(1)
     await one.begin()
     await one.controller.close()
@@ -287,26 +301,26 @@ async def test_a_broker_that_stops_while_it_registers_leaves_nothing(local: Clus
     joining.cancel()
     with pytest.raises(asyncio.CancelledError):
         await joining
-    assert (await local.ground.hand.list("")).entries == ()
+    assert (await local.shared_store.hand.list("")).entries == ()
 
 
-async def test_the_first_broker_starts_with_three_writes_and_stops_with_one(local: Cluster) -> None:
+async def test_the_first_broker_starts_with_three_writes_and_stops_with_one(local: ControllerCluster) -> None:
     (one,) = await local.start(1)
     assert [[change.key for change in changes] for _, changes, _ in one.store.transactions] == [
         ["brokers/1"],
         ["controller"],
         ["admissions/1"],
     ]
-    revision = (await local.ground.hand.list("")).revision
+    revision = (await local.shared_store.hand.list("")).revision
     await one.stop()
-    assert (await local.ground.hand.list("")).revision == revision + 1
+    assert (await local.shared_store.hand.list("")).revision == revision + 1
 
 
 # --- over real time ---
 
 
 async def test_a_session_ends_at_its_deadline_if_etcd_does_not_answer(etcd_process: EtcdProcess) -> None:
-    cluster = Cluster(EtcdGround(etcd_process), broker_session_timeout_ms=2_000)
+    cluster = ControllerCluster(SharedEtcd(etcd_process), broker_session_timeout_ms=2_000)
     one, two = await cluster.start(1, 2)
     epoch = one.registration.epoch
     lost_at: list[float] = []
@@ -328,7 +342,7 @@ async def test_a_session_ends_at_its_deadline_if_etcd_does_not_answer(etcd_proce
 async def test_a_crashed_broker_is_replaced_when_its_session_has_expired(
     etcd_process: EtcdProcess,
 ) -> None:
-    cluster = Cluster(EtcdGround(etcd_process), broker_session_timeout_ms=2_000)
+    cluster = ControllerCluster(SharedEtcd(etcd_process), broker_session_timeout_ms=2_000)
     one, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2, 3])
     deadline = one.registration.deadline

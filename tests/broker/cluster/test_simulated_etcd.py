@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from semel_broker.cluster.etcd import messages
-from sim.etcd import Etcd, Refused
+from sim.etcd import Etcd, EtcdError
 from support.etcd import EtcdProcess
 
 STEPS = 120
@@ -58,7 +58,7 @@ class Both:
     def _compare(self, path: str, request: Any, mine: Any) -> Any:
         try:
             answer: Any = _seen(mine())
-        except Refused as error:
+        except EtcdError as error:
             answer = (error.code, error.message)
         assert self._theirs(path, request) == answer, (path, request)
         return answer

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from broker.cluster.stores import House, build
+from broker.cluster.store_setups import StoreSetup, build
 from semel_broker.cluster import local_watch
 from semel_broker.cluster.store import (
     ABSENT,
@@ -15,13 +15,13 @@ from semel_broker.cluster.store import (
     Changes,
     CompactedError,
     Delete,
-    Entry,
     Expect,
-    Gone,
     Put,
+    RemovedKey,
     SessionEndedError,
     Store,
     StoreClosedError,
+    StoreEntry,
     Watch,
 )
 
@@ -30,18 +30,18 @@ SOON_S = 20
 
 
 @pytest.fixture(params=["memory", "file", "etcd"])
-async def house(
+async def store_setup(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[House]:
+) -> AsyncIterator[StoreSetup]:
     monkeypatch.setattr(local_watch, "TRANSACTIONS_KEPT", 200)
-    house = build(request.param, tmp_path, request)
-    yield house
-    await house.close()
+    store_setup = build(request.param, tmp_path, request)
+    yield store_setup
+    await store_setup.close()
 
 
 @pytest.fixture
-def store(house: House) -> Store:
-    return house.store
+def store(store_setup: StoreSetup) -> Store:
+    return store_setup.store
 
 
 async def put(store: Store, key: str, value: bytes = b"", lease: int = 0) -> int:
@@ -66,10 +66,10 @@ async def test_a_key_is_found_after_a_put_and_not_after_a_delete(store: Store) -
     assert await store.get("a") is None
     first = await store.transact([], [Put("a", b"1"), Put("b", bytes(range(256)))])
     assert first is not None
-    assert await store.get("a") == Entry("a", b"1", first)
+    assert await store.get("a") == StoreEntry("a", b"1", first)
     assert await store.transact([], [Delete("a"), Delete("never was")]) == first + 1
     assert await store.get("a") is None
-    assert await store.get("b") == Entry("b", bytes(range(256)), first)
+    assert await store.get("b") == StoreEntry("b", bytes(range(256)), first)
 
 
 async def test_a_listing_is_everything_under_a_prefix_in_key_order(store: Store) -> None:
@@ -134,7 +134,7 @@ async def test_a_key_deleted_and_put_again_is_not_mistaken_for_the_old_one(store
 async def test_of_many_claims_at_once_exactly_one_wins(store: Store) -> None:
     outcomes = await asyncio.gather(*(store.transact([Expect("a")], [Put("a", b"%d" % i)]) for i in range(20)))
     (winner,) = [i for i, outcome in enumerate(outcomes) if outcome is not None]
-    assert await store.get("a") == Entry("a", b"%d" % winner, outcomes[winner] or 0)
+    assert await store.get("a") == StoreEntry("a", b"%d" % winner, outcomes[winner] or 0)
 
 
 async def test_counters_that_are_raised_at_once_lose_no_step(store: Store) -> None:
@@ -162,17 +162,17 @@ async def test_a_watch_returns_whole_transactions_under_its_prefix_only(store: S
     third = await store.transact([], [Delete("t/a"), Put("t/b", b"3")])
     assert first is not None
     assert third is not None
-    told: list[Entry | Gone] = []
+    told: list[StoreEntry | RemovedKey] = []
     while len(told) < 4:
         changes = await following(watch)
         assert changes.revision == changes.changes[-1].revision
         told += changes.changes
     by_key = sorted(told, key=lambda each: (each.revision, each.key))
     assert by_key == [
-        Entry("t/a", b"1", first),
-        Entry("t/b", b"2", first),
-        Gone("t/a", third),
-        Entry("t/b", b"3", third),
+        StoreEntry("t/a", b"1", first),
+        StoreEntry("t/b", b"2", first),
+        RemovedKey("t/a", third),
+        StoreEntry("t/b", b"3", third),
     ]
     assert [each.revision for each in told] == [first, first, third, third]
     assert watch.revision == third
@@ -182,10 +182,10 @@ async def test_a_watch_returns_whole_transactions_under_its_prefix_only(store: S
 async def test_a_watch_from_an_old_revision_returns_all_changes_since(store: Store) -> None:
     revisions = [await put(store, "k", b"%d" % i) for i in range(30)]
     watch = store.watch("k", revisions[9])
-    told: list[Entry | Gone] = []
+    told: list[StoreEntry | RemovedKey] = []
     while len(told) < 20:
         told += (await following(watch)).changes
-    assert told == [Entry("k", b"%d" % i, revisions[i]) for i in range(10, 30)]
+    assert told == [StoreEntry("k", b"%d" % i, revisions[i]) for i in range(10, 30)]
 
 
 async def test_no_change_is_left_out_between_a_listing_and_its_watch(store: Store) -> None:
@@ -206,7 +206,7 @@ async def test_no_change_is_left_out_between_a_listing_and_its_watch(store: Stor
             for each in (await following(watch)).changes:
                 assert last <= each.revision <= last + 1, "a transaction was told twice, or left out"
                 last = each.revision
-                if isinstance(each, Gone):
+                if isinstance(each, RemovedKey):
                     seen.pop(each.key)
                 else:
                     seen[each.key] = each.value
@@ -240,13 +240,15 @@ async def test_a_watch_from_a_revision_that_is_yet_to_come_waits_for_it(store: S
     watch = store.watch("k", start + 2)
     for i in range(4):
         await put(store, "k", b"%d" % i)
-    assert (await following(watch)).changes[0] == Entry("k", b"2", start + 3)
+    assert (await following(watch)).changes[0] == StoreEntry("k", b"2", start + 3)
 
 
-async def test_a_compacted_watch_raises_compacted_and_a_new_listing_continues(house: House, store: Store) -> None:
+async def test_a_compacted_watch_raises_compacted_and_a_new_listing_continues(
+    store_setup: StoreSetup, store: Store
+) -> None:
     old = await put(store, "k", b"1")
     await put(store, "k", b"2")
-    await house.forget()
+    await store_setup.forget()
     watch = store.watch("k", old)
     for _ in range(2):
         with pytest.raises(CompactedError, match="list again"):
@@ -300,8 +302,8 @@ async def test_closing_a_session_removes_its_keys_at_once_and_watches_see_it(sto
     await session.close()
     changes = await following(watch)
     assert sorted(changes.changes, key=lambda each: each.key) == [
-        Gone("b/1", changes.revision),
-        Gone("b/2", changes.revision),
+        RemovedKey("b/1", changes.revision),
+        RemovedKey("b/2", changes.revision),
     ]
     assert await keys(store) == ["stays"]
     async with asyncio.timeout(SOON_S):
@@ -330,15 +332,15 @@ async def test_a_key_written_without_the_session_outlives_it(store: Store) -> No
     assert await keys(store) == ["kept"]
 
 
-async def test_the_keys_of_a_session_are_removed_when_its_process_dies(house: House, store: Store) -> None:
+async def test_the_keys_of_a_session_are_removed_when_its_process_dies(store_setup: StoreSetup, store: Store) -> None:
     """A client that follows the keys learns of it: from a watch, or from the listing after a watch that has ended."""
     session = await store.open_session(1_000)
     await store.transact([], [Put("brokers/1", b"", session.lease), Put("brokers/2", b"")])
     before = (await store.list("brokers/")).revision
-    recorder = await house.holder_dies(session)
+    recorder = await store_setup.holder_dies(session)
     watch = recorder.watch("brokers/", before)
     if recorder is store:
-        assert (await following(watch)).changes == (Gone("brokers/1", before + 1),)
+        assert (await following(watch)).changes == (RemovedKey("brokers/1", before + 1),)
     else:  # opened again after the crash, without what lies before
         with pytest.raises(CompactedError):
             await following(watch)
@@ -350,27 +352,27 @@ async def test_the_keys_of_a_session_are_removed_when_its_process_dies(house: Ho
 # --- crashes ---
 
 
-async def test_all_answered_changes_are_there_after_a_crash(house: House, store: Store) -> None:
+async def test_all_answered_changes_are_there_after_a_crash(store_setup: StoreSetup, store: Store) -> None:
     revisions = [await put(store, f"k/{i}", b"%d" % i) for i in range(20)]
-    again = await house.crash()
+    again = await store_setup.crash()
     listing = await again.list("k/")
     assert sorted(entry.revision for entry in listing.entries) == revisions
     assert listing.revision == revisions[-1]
     assert await again.transact([Expect("k/7", revisions[7])], [Put("k/7", b"new")]) == revisions[-1] + 1
 
 
-async def test_a_watch_goes_on_without_a_gap_after_a_crash(house: House, store: Store) -> None:
+async def test_a_watch_goes_on_without_a_gap_after_a_crash(store_setup: StoreSetup, store: Store) -> None:
     """By the old watch where the store outlived what keeps its data, else by listing and watching again."""
     first = await put(store, "k/1")
     watch = store.watch("k/", first)
     second = await put(store, "k/2")
     assert (await following(watch)).revision == second
-    again = await house.crash()
+    again = await store_setup.crash()
     if again is not store:
         listing = await again.list("k/")
         assert listing.revision == second
         watch = again.watch("k/", listing.revision)
     third = await put(again, "k/3")
     changes = await following(watch)
-    assert changes.changes == (Entry("k/3", b"", third),)
+    assert changes.changes == (StoreEntry("k/3", b"", third),)
     assert third == second + 1

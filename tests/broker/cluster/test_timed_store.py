@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from semel_broker.cluster.local_store import LocalStore
-from semel_broker.cluster.store import Entry, Put, StoreUnavailableError
+from semel_broker.cluster.store import Put, StoreEntry, StoreUnavailableError
 from semel_broker.cluster.timed_store import TimedStore
 from semel_storage.disk.memory_disk import MemoryDisk
 
@@ -40,7 +40,7 @@ async def test_requests_without_an_answer_are_counted_by_themselves(monkeypatch:
     disk.mkdir("data")
     inner = LocalStore.open(disk, "data/semel.store")
 
-    async def unavailable(key: str) -> Entry | None:
+    async def unavailable(key: str) -> StoreEntry | None:
         raise StoreUnavailableError("no etcd")
 
     monkeypatch.setattr(inner, "get", unavailable)

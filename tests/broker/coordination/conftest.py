@@ -1,11 +1,11 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from broker.coordination.seats import Seats
+from broker.coordination.coordinator_cluster import CoordinatorCluster
 
 
 @pytest.fixture
-async def seats() -> AsyncIterator[Seats]:
-    seats = Seats()
-    yield seats
-    await seats.close()
+async def nodes() -> AsyncIterator[CoordinatorCluster]:
+    nodes = CoordinatorCluster()
+    yield nodes
+    await nodes.close()

@@ -15,7 +15,7 @@ from typing import Any
 
 import semel_broker
 from broker.harness import Harness
-from broker.members import GroupMember
+from broker.members import WireMember
 from broker.transactional import TransactionalProducer
 from broker.wire import batch
 
@@ -72,7 +72,7 @@ async def test_an_end_txn_enters_12_files_of_the_coordinator_and_13_others(broke
 
 
 async def test_a_join_group_enters_7_files_of_the_coordinator_and_11_others(broker: Harness) -> None:
-    member = GroupMember(await broker.wire())
+    member = WireMember(await broker.wire())
     member.member_id = (await member.wire.call(member.join_request())).member_id
     ours, others = await files_of(member.join)
     assert member.generation == 1

@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from broker.cluster.brokers import until
-from broker.consumers import Consumer, settle
-from broker.coordination.seats import Seat, Seats, code_of
-from broker.members import GroupMember
+from broker.consumers import HeartbeatingMember, settle
+from broker.coordination.coordinator_cluster import CoordinatorBroker, CoordinatorCluster, code_of
+from broker.members import WireMember
 from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.context import Broker, RequestContext
 from semel_broker.coordination.shards import Stage
@@ -26,9 +26,9 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS
 NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 
 
-async def commit(seat: Seat, group: str, offset: int, topic: str = "t") -> None:
-    topic_id = seat.topics.required(topic).topic_id
-    await seat.ask.commit(
+async def commit(node: CoordinatorBroker, group: str, offset: int, topic: str = "t") -> None:
+    topic_id = node.topics.required(topic).topic_id
+    await node.ask.commit(
         group,
         [OffsetRecord(topic, 0, CommittedOffset(offset, topic_id=topic_id))],
         member_id="",
@@ -37,31 +37,35 @@ async def commit(seat: Seat, group: str, offset: int, topic: str = "t") -> None:
     )
 
 
-async def offset(seat: Seat, group: str, topic: str = "t") -> int:
-    found = (await seat.ask.offsets(group)).get(topic, 0)
+async def offset(node: CoordinatorBroker, group: str, topic: str = "t") -> int:
+    found = (await node.ask.offsets(group)).get(topic, 0)
     return -1 if found is None else found.offset
 
 
-async def test_offsets_are_found_at_the_next_coordinator_and_the_last_one_says_that_it_is_none(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    group = seats.name_at(0, "g")
+async def test_offsets_are_found_at_the_next_coordinator_and_the_last_one_says_that_it_is_none(
+    nodes: CoordinatorCluster,
+) -> None:
+    one, two = await nodes.open(1, 2)
+    group = nodes.name_at(0, "g")
     await commit(one, group, 5)
     assert await code_of(commit(two, group, 6)) is NOT_COORDINATOR
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
     assert await code_of(commit(one, group, 6)) is NOT_COORDINATOR
     assert await code_of(offset(one, group)) is NOT_COORDINATOR
     assert await offset(two, group) == 5
     await commit(two, group, 7)
-    await seats.move(CONSUMER_OFFSETS, 0, 1)
+    await nodes.move(CONSUMER_OFFSETS, 0, 1)
     assert await offset(one, group) == 7
 
 
-async def test_offset_fetch_of_a_former_coordinator_has_its_error_in_each_partition_too(seats: Seats) -> None:
+async def test_offset_fetch_of_a_former_coordinator_has_its_error_in_each_partition_too(
+    nodes: CoordinatorCluster,
+) -> None:
     """aiokafka looks nowhere else, and took it for "nothing committed". With all topics asked for there are no rows."""
-    one, _ = await seats.open(1, 2)
-    group = seats.name_at(0, "g")
+    one, _ = await nodes.open(1, 2)
+    group = nodes.name_at(0, "g")
     await commit(one, group, 5)
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
     wire = await one.wire()
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
     for version in range(1, 8):
@@ -77,10 +81,12 @@ async def test_offset_fetch_of_a_former_coordinator_has_its_error_in_each_partit
             assert (response.error_code, response.topics) == (NOT_COORDINATOR, [])
 
 
-async def test_offset_fetch_of_a_stopping_coordinator_says_in_the_rows_to_look_for_another_one(seats: Seats) -> None:
+async def test_offset_fetch_of_a_stopping_coordinator_says_in_the_rows_to_look_for_another_one(
+    nodes: CoordinatorCluster,
+) -> None:
     """Of what ends soon, clients that look at rows alone know these two: COORDINATOR_LOAD_IN_PROGRESS is the other."""
-    one, _ = await seats.open(1, 2)
-    group = seats.name_at(0, "g")
+    one, _ = await nodes.open(1, 2)
+    group = nodes.name_at(0, "g")
     await commit(one, group, 5)
     await one.groups.close()
     request = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
@@ -90,11 +96,11 @@ async def test_offset_fetch_of_a_stopping_coordinator_says_in_the_rows_to_look_f
 
 
 @pytest.mark.real_time
-async def test_aiokafka_finds_committed_offsets_at_the_next_coordinator(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    group = seats.name_at(0, "g")
+async def test_aiokafka_finds_committed_offsets_at_the_next_coordinator(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.open(1, 2)
+    group = nodes.name_at(0, "g")
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=[f"127.0.0.1:{seat.port}" for seat in (one, two)],
+        bootstrap_servers=[f"127.0.0.1:{node.port}" for node in (one, two)],
         group_id=group,
         enable_auto_commit=False,
         retry_backoff_ms=20,
@@ -104,35 +110,37 @@ async def test_aiokafka_finds_committed_offsets_at_the_next_coordinator(seats: S
     try:
         await commit(one, group, 5)
         assert await consumer.committed(TopicPartition("t", 0)) == 5
-        await seats.move(CONSUMER_OFFSETS, 0, 2)
+        await nodes.move(CONSUMER_OFFSETS, 0, 2)
         assert await consumer.committed(TopicPartition("t", 0)) == 5
     finally:
         await consumer.stop()
 
 
-async def test_members_go_on_with_their_generation_at_the_next_coordinator(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    member = GroupMember(await one.wire(), seats.name_at(0, "g"))
+async def test_members_go_on_with_their_generation_at_the_next_coordinator(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.open(1, 2)
+    member = WireMember(await one.wire(), nodes.name_at(0, "g"))
     await member.enter()
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
     assert await member.heartbeat() == NOT_COORDINATOR
     member.wire = await two.wire()
     assert await member.heartbeat() == 0
     assert await member.commit({0: 7}) == [0]
 
 
-async def test_a_late_commit_is_refused_by_a_coordinator_that_has_moved_away_and_back(seats: Seats) -> None:
+async def test_a_late_commit_is_refused_by_a_coordinator_that_has_moved_away_and_back(
+    nodes: CoordinatorCluster,
+) -> None:
     """It was sent again over a newer connection, and the next commit stored, before the coordinator moved."""
-    one, _ = await seats.open(1, 2)
-    group = seats.name_at(0, "g")
-    left, member = await one.wire(), GroupMember(await one.wire(), group)
+    one, _ = await nodes.open(1, 2)
+    group = nodes.name_at(0, "g")
+    left, member = await one.wire(), WireMember(await one.wire(), group)
     await member.enter()
     assert await member.commit({0: 8}) == [0]
     assert await member.commit({0: 12}) == [0]
     late = member.commit_request({0: 8})
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
-    await seats.move(CONSUMER_OFFSETS, 0, 1)
-    await seats.ready(CONSUMER_OFFSETS, 0, 1)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 1)
+    await nodes.ready(CONSUMER_OFFSETS, 0, 1)
     with pytest.raises(asyncio.IncompleteReadError):
         await left.call(late)
     assert await offset(one, group) == 12
@@ -140,16 +148,16 @@ async def test_a_late_commit_is_refused_by_a_coordinator_that_has_moved_away_and
 
 
 async def test_late_requests_of_a_consumer_are_refused_by_a_coordinator_that_has_moved_away_and_back(
-    seats: Seats,
+    nodes: CoordinatorCluster,
 ) -> None:
-    one, _ = await seats.open(1, 2)
-    group = seats.name_at(0, "g")
-    left, also_left, member = await one.wire(), await one.wire(), Consumer(await one.wire(), "a", group)
+    one, _ = await nodes.open(1, 2)
+    group = nodes.name_at(0, "g")
+    left, also_left, member = await one.wire(), await one.wire(), HeartbeatingMember(await one.wire(), "a", group)
     await settle(member)
     assert await member.commit({0: 12}) == [0]
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
-    await seats.move(CONSUMER_OFFSETS, 0, 1)
-    await seats.ready(CONSUMER_OFFSETS, 0, 1)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 1)
+    await nodes.ready(CONSUMER_OFFSETS, 0, 1)
     newest, member.wire = member.wire, left
     with pytest.raises(asyncio.IncompleteReadError):
         await member.commit({0: 8})
@@ -162,59 +170,61 @@ async def test_late_requests_of_a_consumer_are_refused_by_a_coordinator_that_has
     assert await member.commit({0: 13}) == [0]
 
 
-async def test_a_member_waiting_in_a_rebalance_gets_not_coordinator_at_once(seats: Seats) -> None:
-    one, _ = await seats.open(1, 2)
-    group = seats.name_at(0, "g")
-    first, second = GroupMember(await one.wire(), group), GroupMember(await one.wire(), group)
+async def test_a_member_waiting_in_a_rebalance_gets_not_coordinator_at_once(nodes: CoordinatorCluster) -> None:
+    one, _ = await nodes.open(1, 2)
+    group = nodes.name_at(0, "g")
+    first, second = WireMember(await one.wire(), group), WireMember(await one.wire(), group)
     await first.enter()
     joining = asyncio.create_task(second.join())  # waits for the first one to join again
     (shard,) = [each for each in one.groups.shards.here() if group in each.groups]
     await until(lambda: shard.groups[group].joining_count == 1)
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
     assert (await joining).error_code == NOT_COORDINATOR
     assert shard.stage is Stage.GONE
 
 
-async def test_a_commit_under_way_when_leadership_is_lost_is_for_the_log_to_decide(seats: Seats) -> None:
+async def test_a_commit_under_way_when_leadership_is_lost_is_for_the_log_to_decide(nodes: CoordinatorCluster) -> None:
     """The new leader has it: then it counts, whatever the member has heard."""
-    one, two = await seats.open(1, 2)
-    group = seats.name_at(0, "g")
+    one, two = await nodes.open(1, 2)
+    group = nodes.name_at(0, "g")
     await commit(one, group, 5)
     one.disk.hold_syncs()
     committing = asyncio.create_task(code_of(commit(one, group, 6)))
     end = one.partition(0, CONSUMER_OFFSETS).end_offset
     await until(lambda: two.partition(0, CONSUMER_OFFSETS).durable_end > end)
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
     assert await committing is NOT_COORDINATOR
     one.disk.release_syncs()
     assert await offset(two, group) == 6
 
 
-async def test_a_commit_that_no_other_replica_has_is_nowhere(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    group = seats.name_at(0, "g")
+async def test_a_commit_that_no_other_replica_has_is_nowhere(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.open(1, 2)
+    group = nodes.name_at(0, "g")
     await commit(one, group, 5)
     two.unplug()
     committing = asyncio.create_task(code_of(commit(one, group, 6)))
     await asyncio.sleep(0)
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
     assert await committing is NOT_COORDINATOR
     two.plug_in()
     assert await offset(two, group) == 5
     await commit(two, group, 8)
-    await seats.same(1, 2, topic=CONSUMER_OFFSETS)
+    await nodes.same(1, 2, topic=CONSUMER_OFFSETS)
 
 
-async def test_a_load_waits_until_all_in_sync_replicas_have_the_records_of_a_former_leader(seats: Seats) -> None:
+async def test_a_load_waits_until_all_in_sync_replicas_have_the_records_of_a_former_leader(
+    nodes: CoordinatorCluster,
+) -> None:
     """Until then it might be lost again with its new leader; so nobody hears of it."""
-    one, two, three = await seats.open(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
-    group = seats.name_at(0, "g")
+    one, two, three = await nodes.open(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
+    group = nodes.name_at(0, "g")
     await commit(one, group, 5)
     three.disk.hold_syncs()
     committing = asyncio.create_task(code_of(commit(one, group, 6)))
     end = one.partition(0, CONSUMER_OFFSETS).end_offset
     await until(lambda: two.partition(0, CONSUMER_OFFSETS).durable_end > end)
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
     assert await committing is NOT_COORDINATOR
     shard = two.groups.shards.at(0)
     assert shard is not None
@@ -226,35 +236,35 @@ async def test_a_load_waits_until_all_in_sync_replicas_have_the_records_of_a_for
 
 
 async def test_a_request_during_a_load_waits_and_then_gets_load_in_progress(
-    seats: Seats,
+    nodes: CoordinatorCluster,
 ) -> None:
-    Seat.patience_ms = 50
+    CoordinatorBroker.patience_ms = 50
     try:
-        _, two, three = await seats.open(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
+        _, two, three = await nodes.open(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     finally:
-        del Seat.patience_ms
-        Seat.patience_ms = 20_000
-    group = seats.name_at(1, "g")
+        del CoordinatorBroker.patience_ms
+        CoordinatorBroker.patience_ms = 20_000
+    group = nodes.name_at(1, "g")
     three.disk.hold_syncs()
     committing = asyncio.create_task(code_of(commit(two, group, 6)))
-    one = seats.brokers[1]
+    one = nodes.brokers[1]
     await until(lambda: one.partition(1, CONSUMER_OFFSETS).durable_end > 0)
-    await seats.move(CONSUMER_OFFSETS, 1, 1)
+    await nodes.move(CONSUMER_OFFSETS, 1, 1)
     await committing
     assert await code_of(offset(one, group)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert await code_of(one.groups.groups()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     three.disk.release_syncs()
-    await seats.ready(CONSUMER_OFFSETS, 1, 1)
+    await nodes.ready(CONSUMER_OFFSETS, 1, 1)
     assert await offset(one, group) == 6
 
 
-async def test_a_coordinator_whose_session_is_over_answers_nothing_from_memory(seats: Seats) -> None:
+async def test_a_coordinator_whose_session_is_over_answers_nothing_from_memory(nodes: CoordinatorCluster) -> None:
     """A paused process wakes before it hears that others have taken over."""
-    one, two = await seats.open(1, 2)
-    group = seats.name_at(0, "g")
+    one, two = await nodes.open(1, 2)
+    group = nodes.name_at(0, "g")
     await commit(one, group, 5)
     one.cut_off()
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
     await commit(two, group, 9)
     assert one.partition(0, CONSUMER_OFFSETS).is_leading, "as far as it knows"
     one.session.deadline = 0.0
@@ -263,28 +273,32 @@ async def test_a_coordinator_whose_session_is_over_answers_nothing_from_memory(s
     assert await one.groups.groups() == []
 
 
-async def test_each_coordinator_forgets_the_offsets_of_a_topic_that_any_broker_deleted(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    await seats.topic([1, 2], name="doomed")
-    groups = {seat: seats.name_at(index, "g") for index, seat in enumerate((one, two))}
-    for seat, group in groups.items():
-        await commit(seat, group, 5, "doomed")
-        await commit(seat, group, 6)
+async def test_each_coordinator_forgets_the_offsets_of_a_topic_that_any_broker_deleted(
+    nodes: CoordinatorCluster,
+) -> None:
+    one, two = await nodes.open(1, 2)
+    await nodes.topic([1, 2], name="doomed")
+    groups = {node: nodes.name_at(index, "g") for index, node in enumerate((one, two))}
+    for node, group in groups.items():
+        await commit(node, group, 5, "doomed")
+        await commit(node, group, 6)
     await one.topics.delete("doomed")
-    for seat, group in groups.items():
-        await until(lambda seat=seat, group=group: not _known(seat, group).of_topic("doomed"))  # type: ignore[misc]
-        assert await offset(seat, group) == 6
+    for node, group in groups.items():
+        await until(lambda node=node, group=group: not _known(node, group).of_topic("doomed"))  # type: ignore[misc]
+        assert await offset(node, group) == 6
 
 
-def _known(seat: Seat, group: str):  # type: ignore[no-untyped-def]
-    shard = seat.groups.shards.of(group)
+def _known(node: CoordinatorBroker, group: str):  # type: ignore[no-untyped-def]
+    shard = node.groups.shards.of(group)
     assert shard is not None
     return shard.offsets(group)
 
 
 @pytest.mark.parametrize("version", [2, 4])
-async def test_find_coordinator_names_the_leader_of_the_partition_with_its_address(seats: Seats, version: int) -> None:
-    one, two = await seats.open(1, 2)
+async def test_find_coordinator_names_the_leader_of_the_partition_with_its_address(
+    nodes: CoordinatorCluster, version: int
+) -> None:
+    one, two = await nodes.open(1, 2)
 
     async def find(key: str) -> tuple[int, str, int, int]:
         request = FindCoordinatorRequest(key=key, key_type=0, coordinator_keys=[key])
@@ -293,26 +307,26 @@ async def test_find_coordinator_names_the_leader_of_the_partition_with_its_addre
         row = found.coordinators[0] if version == 4 else found
         return row.error_code, row.host, row.node_id, row.port
 
-    here, there = seats.name_at(0, "g"), seats.name_at(1, "g")
+    here, there = nodes.name_at(0, "g"), nodes.name_at(1, "g")
     assert await find(here) == (0, "127.0.0.1", 1, one.port)
     assert await find(there) == (0, "127.0.0.1", 2, two.port)
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
     assert await find(here) == (0, "127.0.0.1", 2, two.port)
 
 
-async def test_there_is_no_coordinator_without_a_leader(seats: Seats) -> None:
-    one, two = await seats.start(1, 2)
-    await seats.topic([1], [2], name=CONSUMER_OFFSETS)
-    assert await offset(two, seats.name_at(1, "g")) == -1
+async def test_there_is_no_coordinator_without_a_leader(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.start(1, 2)
+    await nodes.topic([1], [2], name=CONSUMER_OFFSETS)
+    assert await offset(two, nodes.name_at(1, "g")) == -1
     await two.die()
     await until(lambda: not one.feed.image.is_admitted(2))
-    found = await (await one.wire()).call(FindCoordinatorRequest(key=seats.name_at(1, "g")), 2)
+    found = await (await one.wire()).call(FindCoordinatorRequest(key=nodes.name_at(1, "g")), 2)
     assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
-    assert await code_of(offset(one, seats.name_at(1, "g"))) is NOT_COORDINATOR
+    assert await code_of(offset(one, nodes.name_at(1, "g"))) is NOT_COORDINATOR
 
 
-async def test_find_coordinator_creates_the_internal_topic(seats: Seats) -> None:
-    (one,) = await seats.start(1)
+async def test_find_coordinator_creates_the_internal_topic(nodes: CoordinatorCluster) -> None:
+    (one,) = await nodes.start(1)
     wire = await one.wire()
     for key_type in (0, 1):
         found = await wire.call(FindCoordinatorRequest(key="x", key_type=key_type), 2)
@@ -320,9 +334,9 @@ async def test_find_coordinator_creates_the_internal_topic(seats: Seats) -> None
     assert one.topics.names() == ["__consumer_offsets", "__transaction_state"]
 
 
-async def test_each_broker_lists_and_describes_its_own_groups(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    mine, other = seats.name_at(0, "g"), seats.name_at(1, "g")
+async def test_each_broker_lists_and_describes_its_own_groups(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.open(1, 2)
+    mine, other = nodes.name_at(0, "g"), nodes.name_at(1, "g")
     await commit(one, mine, 1)
     await commit(two, other, 1)
     wire = await one.wire()
@@ -332,14 +346,14 @@ async def test_each_broker_lists_and_describes_its_own_groups(seats: Seats) -> N
     assert await code_of(one.ask.delete_group(other)) is NOT_COORDINATOR
 
 
-async def test_members_of_the_consumer_protocol_continue_at_the_next_coordinator(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    group = seats.name_at(0, "g")
-    members = [Consumer(await one.wire(), name, group) for name in "ab"]
+async def test_members_of_the_consumer_protocol_continue_at_the_next_coordinator(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.open(1, 2)
+    group = nodes.name_at(0, "g")
+    members = [HeartbeatingMember(await one.wire(), name, group) for name in "ab"]
     await settle(*members)
     owned = [member.owned for member in members]
     assert [len(each) for each in owned] == [1, 1]
-    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 0, 2)
     assert await members[0].beat() == NOT_COORDINATOR
     for member in members:
         member.wire = await two.wire()
@@ -350,7 +364,7 @@ async def test_members_of_the_consumer_protocol_continue_at_the_next_coordinator
     await members[1].leave()
     await settle(members[0])
     assert members[0].partitions == [0, 1]
-    await seats.move(CONSUMER_OFFSETS, 0, 1)
+    await nodes.move(CONSUMER_OFFSETS, 0, 1)
     members[0].wire = await one.wire()
     assert await members[0].beat() == 0
     assert members[0].partitions == [0, 1]

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 from broker.cluster.brokers import until
-from broker.coordination.seats import MARKERS, Seat, Seats, code_of, is_open, markers
+from broker.coordination.coordinator_cluster import (
+    MARKERS,
+    CoordinatorBroker,
+    CoordinatorCluster,
+    code_of,
+    is_open,
+    markers,
+)
 from broker.wire import Wire
 from semel_broker.scheduling.turns import Turns
 from semel_broker.txn.markers.channel import Marker
@@ -25,22 +32,22 @@ VERSIONS = pytest.mark.parametrize("version", [1, 2])
 TIMEOUT_MS = 60_000
 
 
-async def label(seat: Seat, name: str) -> str:
-    return (await seat.describe(name)).state.label
+async def label(node: CoordinatorBroker, name: str) -> str:
+    return (await node.describe(name)).state.label
 
 
-async def until_state(seat: Seat, name: str, wanted: str) -> None:
+async def until_state(node: CoordinatorBroker, name: str, wanted: str) -> None:
     async with asyncio.timeout(10):
-        while await label(seat, name) != wanted:
+        while await label(node, name) != wanted:
             await asyncio.sleep(0.002)
 
 
-async def begin(seats: Seats, version: int = 2, name: str = "") -> Any:
+async def begin(nodes: CoordinatorCluster, version: int = 2, name: str = "") -> Any:
     """A producer of broker 1 with a record in both partitions of `out`."""
-    one, two = seats.brokers[1], seats.brokers[2]
-    producer = await (await one.producer(version, name or seats.name_at(0))).init()
-    for index, seat in enumerate((one, two)):
-        there = await seat.producer(version, producer.name, like=producer)
+    one, two = nodes.brokers[1], nodes.brokers[2]
+    producer = await (await one.producer(version, name or nodes.name_at(0))).init()
+    for index, node in enumerate((one, two)):
+        there = await node.producer(version, producer.name, like=producer)
         if version == 1:
             assert await producer.add("out", index) == 0
         assert (await there.send(there.produce_request("out", b"x", partition=index))).error_code == 0
@@ -48,26 +55,26 @@ async def begin(seats: Seats, version: int = 2, name: str = "") -> Any:
 
 
 @VERSIONS
-async def test_an_open_transaction_is_ended_at_the_next_coordinator(seats: Seats, version: int) -> None:
-    one, two = await seats.open(1, 2)
-    mine = await begin(seats, version)
-    await seats.move(TRANSACTION_STATE, 0, 2)
+async def test_an_open_transaction_is_ended_at_the_next_coordinator(nodes: CoordinatorCluster, version: int) -> None:
+    one, two = await nodes.open(1, 2)
+    mine = await begin(nodes, version)
+    await nodes.move(TRANSACTION_STATE, 0, 2)
     assert await mine.end() == ErrorCode.NOT_COORDINATOR
     there = await two.producer(version, mine.name, like=mine)
     assert await there.end() == 0
-    for seat, index in ((one, 0), (two, 1)):
-        assert [kind for _, kind, _ in markers(seat, index)] == ["COMMIT"]
-        assert not is_open(seat, index)
+    for node, index in ((one, 0), (two, 1)):
+        assert [kind for _, kind, _ in markers(node, index)] == ["COMMIT"]
+        assert not is_open(node, index)
 
 
-async def test_a_late_end_is_refused_by_a_coordinator_that_has_moved_away_and_back(seats: Seats) -> None:
+async def test_a_late_end_is_refused_by_a_coordinator_that_has_moved_away_and_back(nodes: CoordinatorCluster) -> None:
     """Version 1: nothing else tells that it is not for the transaction that is open now."""
-    one, _ = await seats.open(1, 2)
+    one, _ = await nodes.open(1, 2)
     left = await one.wire()
-    mine = await begin(seats, 1)
-    await seats.move(TRANSACTION_STATE, 0, 2)
-    await seats.move(TRANSACTION_STATE, 0, 1)
-    await seats.ready(TRANSACTION_STATE, 0, 1)
+    mine = await begin(nodes, 1)
+    await nodes.move(TRANSACTION_STATE, 0, 2)
+    await nodes.move(TRANSACTION_STATE, 0, 1)
+    await nodes.ready(TRANSACTION_STATE, 0, 1)
     newest, mine.wire = mine.wire, left
     with pytest.raises(asyncio.IncompleteReadError):
         await mine.end(commit=False)
@@ -78,10 +85,12 @@ async def test_a_late_end_is_refused_by_a_coordinator_that_has_moved_away_and_ba
 
 
 @VERSIONS
-async def test_a_decided_transaction_is_completed_by_the_next_coordinator(seats: Seats, version: int) -> None:
+async def test_a_decided_transaction_is_completed_by_the_next_coordinator(
+    nodes: CoordinatorCluster, version: int
+) -> None:
     """PREPARE_COMMIT is stored, and no other broker could be reached; who asks again hears that it is committed."""
-    one, two = await seats.open(1, 2)
-    mine = await begin(seats, version)
+    one, two = await nodes.open(1, 2)
+    mine = await begin(nodes, version)
 
     async def unreachable() -> None:
         raise ConnectionError("nobody there")
@@ -92,7 +101,7 @@ async def test_a_decided_transaction_is_completed_by_the_next_coordinator(seats:
     await until_state(one, mine.name, "PrepareCommit")
     await until(lambda: one.transactions.markers.waiting)
     assert is_open(two, 1)
-    await seats.move(TRANSACTION_STATE, 0, 2)
+    await nodes.move(TRANSACTION_STATE, 0, 2)
     assert await ending in (0, ErrorCode.NOT_COORDINATOR), "decided, or: ask again"
     await until_state(two, mine.name, "CompleteCommit")
     assert [is_open(one, 0), is_open(two, 1)] == [False, False]
@@ -105,10 +114,12 @@ async def test_a_decided_transaction_is_completed_by_the_next_coordinator(seats:
 
 @pytest.mark.parametrize("how", ["kill", "crash"])
 @pytest.mark.parametrize("decided", [False, True])
-async def test_the_coordinators_broker_dies_amid_a_transaction(seats: Seats, how: str, decided: bool) -> None:
+async def test_the_coordinators_broker_dies_amid_a_transaction(
+    nodes: CoordinatorCluster, how: str, decided: bool
+) -> None:
     """With it go the leader of one of its partitions and the coordinator; the others elect, and it is ended once."""
-    one, two, three = await seats.open(1, 2, 3)
-    mine = await begin(seats)
+    one, two, three = await nodes.open(1, 2, 3)
+    mine = await begin(nodes)
     there = await two.producer(2, mine.name, like=mine)
     if decided:
         one.wires.before[MARKERS] = asyncio.Event().wait
@@ -117,22 +128,22 @@ async def test_the_coordinators_broker_dies_amid_a_transaction(seats: Seats, how
         await until(lambda: two.partition(0, TRANSACTION_STATE).high_watermark > 2)
         ending.cancel()
     await one.die(how)
-    await seats.ready(TRANSACTION_STATE, 0, 2)
+    await nodes.ready(TRANSACTION_STATE, 0, 2)
     await until(lambda: two.partition(0, "out").is_leading or three.partition(0, "out").is_leading)
     assert await there.end() == 0
     await until(lambda: not is_open(two, 1))
     leader = two if two.partition(0, "out").is_leading else three
     await until(lambda: not is_open(leader, 0))
-    for seat, index in ((leader, 0), (two, 1)):
-        assert {kind for _, kind, _ in markers(seat, index)} == {"COMMIT"}
+    for node, index in ((leader, 0), (two, 1)):
+        assert {kind for _, kind, _ in markers(node, index)} == {"COMMIT"}
 
 
 async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its_successor_has_written_to(
-    seats: Seats,
+    nodes: CoordinatorCluster,
 ) -> None:
     """It was on its way when the leadership moved, and arrives in the next transaction, of the same producer epoch."""
-    one, two = await seats.open(1, 2)
-    mine = await begin(seats, 1)
+    one, two = await nodes.open(1, 2)
+    mine = await begin(nodes, 1)
     gate, arrived = asyncio.Event(), asyncio.Event()
 
     async def late() -> None:
@@ -144,7 +155,7 @@ async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its
     await arrived.wait()
     destination = one.transactions.markers._far[2]
     assert isinstance(destination, RemoteDestination)
-    await seats.move(TRANSACTION_STATE, 0, 2)
+    await nodes.move(TRANSACTION_STATE, 0, 2)
     await ending
     await until_state(two, mine.name, "CompleteCommit")
     there = await two.producer(1, mine.name, like=mine)
@@ -156,13 +167,13 @@ async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its
     assert await there.end() == 0
 
 
-async def test_zombie_coordinator_decides_nothing(seats: Seats) -> None:
+async def test_zombie_coordinator_decides_nothing(nodes: CoordinatorCluster) -> None:
     """Its session is over, and it has not heard so."""
-    one, two = await seats.open(1, 2)
-    mine = await begin(seats)
+    one, two = await nodes.open(1, 2)
+    mine = await begin(nodes)
     one.cut_off()
-    await seats.move(TRANSACTION_STATE, 0, 2)
-    await seats.move("out", 0, 2)
+    await nodes.move(TRANSACTION_STATE, 0, 2)
+    await nodes.move("out", 0, 2)
     one.session.deadline = 0.0
     assert await mine.end() == ErrorCode.NOT_COORDINATOR
     assert await code_of(one.describe(mine.name)) is ErrorCode.NOT_COORDINATOR
@@ -173,9 +184,9 @@ async def test_zombie_coordinator_decides_nothing(seats: Seats) -> None:
     assert markers(two, 1)[-1][1] == "ABORT"
 
 
-async def test_a_request_that_waited_for_the_lock_is_not_answered_from_stale_state(seats: Seats) -> None:
-    one, _ = await seats.open(1, 2)
-    mine = await begin(seats)
+async def test_a_request_that_waited_for_the_lock_is_not_answered_from_stale_state(nodes: CoordinatorCluster) -> None:
+    one, _ = await nodes.open(1, 2)
+    mine = await begin(nodes)
     shard = one.transactions.shards.of(mine.name)
     assert shard is not None
     slot = shard.slots.get(mine.name)
@@ -191,9 +202,9 @@ async def test_a_request_that_waited_for_the_lock_is_not_answered_from_stale_sta
 
 
 @VERSIONS
-async def test_marker_retried_after_its_reply_was_lost_is_written_once(seats: Seats, version: int) -> None:
-    one, two = await seats.open(1, 2)
-    mine = await begin(seats, version)
+async def test_marker_retried_after_its_reply_was_lost_is_written_once(nodes: CoordinatorCluster, version: int) -> None:
+    one, two = await nodes.open(1, 2)
+    mine = await begin(nodes, version)
     lost = []
 
     async def lose() -> None:
@@ -206,15 +217,17 @@ async def test_marker_retried_after_its_reply_was_lost_is_written_once(seats: Se
     assert (len(one.wires.asked(MARKERS)), len(markers(two, 1))) == (2, 1)
 
 
-async def test_markers_that_were_given_up_and_arrive_late_do_not_end_the_next_transaction(seats: Seats) -> None:
+async def test_markers_that_were_given_up_and_arrive_late_do_not_end_the_next_transaction(
+    nodes: CoordinatorCluster,
+) -> None:
     """The same epochs all over (transaction version 1): only that their connection was replaced tells that they are the
     last transaction's."""
-    one, two = await seats.open(1, 2)
+    one, two = await nodes.open(1, 2)
     kept = two.feed.image.registration(2)
     assert kept is not None
     older = await Wire.connect(kept.value.peer_port)
     await asyncio.sleep(0.01)
-    mine = await begin(seats, 1)
+    mine = await begin(nodes, 1)
     assert await mine.end() == 0
     (late,) = one.wires.asked(MARKERS)
     assert await mine.add("out", 1) == 0
@@ -226,10 +239,12 @@ async def test_markers_that_were_given_up_and_arrive_late_do_not_end_the_next_tr
     assert await mine.end() == 0
 
 
-async def test_a_partition_that_moves_while_its_marker_is_under_way_gets_it_at_its_next_leader(seats: Seats) -> None:
+async def test_a_partition_that_moves_while_its_marker_is_under_way_gets_it_at_its_next_leader(
+    nodes: CoordinatorCluster,
+) -> None:
     """The last leader is paused: nobody waits for it to answer."""
-    one, two, three = await seats.open(1, 2, 3)
-    mine = await begin(seats)
+    one, two, three = await nodes.open(1, 2, 3)
+    mine = await begin(nodes)
     gate, arrived = asyncio.Event(), asyncio.Event()
 
     async def paused() -> None:
@@ -240,7 +255,7 @@ async def test_a_partition_that_moves_while_its_marker_is_under_way_gets_it_at_i
     one.wires.before[MARKERS] = paused
     ending = asyncio.create_task(mine.end())
     await arrived.wait()
-    await seats.move("out", 1, 3)
+    await nodes.move("out", 1, 3)
     assert await ending == 0
     assert [kind for _, kind, _ in markers(three, 1)] == ["COMMIT"]
     gate.set()
@@ -249,10 +264,10 @@ async def test_a_partition_that_moves_while_its_marker_is_under_way_gets_it_at_i
     assert two.partition(1, "out").leader == 3
 
 
-async def test_one_request_carries_all_markers_queued_for_a_broker(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    names = [name for name in map(str, range(40)) if seats.index_of(name) == 0][:10]
-    mine = [await begin(seats, 2, name) for name in names]
+async def test_one_request_carries_all_markers_queued_for_a_broker(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.open(1, 2)
+    names = [name for name in map(str, range(40)) if nodes.index_of(name) == 0][:10]
+    mine = [await begin(nodes, 2, name) for name in names]
     gate = asyncio.Event()
     one.wires.before[MARKERS] = gate.wait
     ending = [asyncio.create_task(each.end()) for each in mine]
@@ -266,21 +281,21 @@ async def test_one_request_carries_all_markers_queued_for_a_broker(seats: Seats)
     assert len(markers(two, 1)) == 10
 
 
-async def test_the_timeout_sweep_is_the_next_coordinators(seats: Seats) -> None:
-    one, two = await seats.open(1, 2, **{"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"})
-    producer = await (await one.producer(2, seats.name_at(0))).init(timeout_ms=300)
+async def test_the_timeout_sweep_is_the_next_coordinators(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.open(1, 2, **{"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"})
+    producer = await (await one.producer(2, nodes.name_at(0))).init(timeout_ms=300)
     assert (await producer.produce("out", b"x")).error_code == 0
-    await seats.move(TRANSACTION_STATE, 0, 2)
+    await nodes.move(TRANSACTION_STATE, 0, 2)
     await until(lambda: markers(one, 0))
     assert [kind for _, kind, _ in markers(one, 0)] == ["ABORT"]
     fences = two.transactions.fences(producer.name)
     assert fences[-1].reason.name == "TIMED_OUT"
 
 
-async def test_a_new_instance_at_the_next_coordinator_fences_the_old_one(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    old = await begin(seats)
-    await seats.move(TRANSACTION_STATE, 0, 2)
+async def test_a_new_instance_at_the_next_coordinator_fences_the_old_one(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.open(1, 2)
+    old = await begin(nodes)
+    await nodes.move(TRANSACTION_STATE, 0, 2)
     new = await (await two.producer(2, old.name)).init()
     assert (new.producer_id, new.epoch > old.epoch) == (old.producer_id, True)
     assert [kind for _, kind, _ in markers(one, 0)] == ["ABORT"]
@@ -296,13 +311,13 @@ def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "EPOCH_LAST", 2)
 
 
-Hold = Callable[[Seats, Seat], Awaitable[None]]
+Hold = Callable[[CoordinatorCluster, CoordinatorBroker], Awaitable[None]]
 
 
 @pytest.mark.parametrize("step", ["before the decision", "decided", "markers written", "complete"])
 @pytest.mark.parametrize("how", ["end", "new instance", "timeout"])
 async def test_producer_id_rotation_across_a_failover_at_each_step(
-    seats: Seats, monkeypatch: pytest.MonkeyPatch, step: str, how: str
+    nodes: CoordinatorCluster, monkeypatch: pytest.MonkeyPatch, step: str, how: str
 ) -> None:
     """The epochs of an id are used up; the coordinator moves amid the end of the transaction that uses up the last.
 
@@ -310,13 +325,13 @@ async def test_producer_id_rotation_across_a_failover_at_each_step(
     decided once.
     """
     few_epochs(monkeypatch)
-    one, two = await seats.open(1, 2)
-    name = seats.name_at(0)
+    one, two = await nodes.open(1, 2)
+    name = nodes.name_at(0)
     mine = await (await one.producer(2, name)).init()
     while mine.epoch < 2:
         mine = await (await one.producer(2, name)).init()
-    for index, seat in enumerate((one, two)):
-        there = await seat.producer(2, name, like=mine)
+    for index, node in enumerate((one, two)):
+        there = await node.producer(2, name, like=mine)
         assert (await there.send(there.produce_request("out", b"x", partition=index))).error_code == 0
     old = ProducerIdentity(mine.producer_id, mine.epoch)
     reached, gate = asyncio.Event(), asyncio.Event()
@@ -332,14 +347,14 @@ async def test_producer_id_rotation_across_a_failover_at_each_step(
     elif step == "complete":
         reached.set()
 
-    async def act(seat: Seat) -> None:
+    async def act(node: CoordinatorBroker) -> None:
         if how == "end":
-            await seat.commit(name, old)
+            await node.commit(name, old)
         elif how == "new instance":
-            await seat.transactions.init_producer_id(name, TIMEOUT_MS, client=ClientName("new", "h"))
+            await node.transactions.init_producer_id(name, TIMEOUT_MS, client=ClientName("new", "h"))
         else:
             monkeypatch.setattr(state, "is_timed_out", lambda txn, *_: txn.state is metadata.ONGOING)
-            await (await seat.transactions.shards.ready(name)).time_out(name)
+            await (await node.transactions.shards.ready(name)).time_out(name)
 
     if step != "before the decision":
         acting = asyncio.create_task(code_of(act(one)))
@@ -349,15 +364,15 @@ async def test_producer_id_rotation_across_a_failover_at_each_step(
             await until(
                 lambda: two.partition(0, TRANSACTION_STATE).end_offset == one.partition(0, TRANSACTION_STATE).end_offset
             )
-    await seats.move(TRANSACTION_STATE, 0, 2)
+    await nodes.move(TRANSACTION_STATE, 0, 2)
     gate.set()
-    await seats.ready(TRANSACTION_STATE, 0, 2)
+    await nodes.ready(TRANSACTION_STATE, 0, 2)
     if step == "before the decision" or how == "new instance":
         assert await code_of(act(two)) in (ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS)
     wanted = "COMMIT" if how == "end" else "ABORT"
-    for seat, index in ((one, 0), (two, 1)):
-        await until(lambda seat=seat, index=index: not is_open(seat, index))  # type: ignore[misc]
-        assert {kind for _, kind, _ in markers(seat, index)} == {wanted}
+    for node, index in ((one, 0), (two, 1)):
+        await until(lambda node=node, index=index: not is_open(node, index))  # type: ignore[misc]
+        assert {kind for _, kind, _ in markers(node, index)} == {wanted}
     new = await (await two.producer(2, name)).init()
     assert new.producer_id != old.producer_id
     assert (await new.produce("out", b"new", partition=1)).error_code == 0
@@ -369,9 +384,9 @@ async def test_producer_id_rotation_across_a_failover_at_each_step(
 # --- looking ---
 
 
-async def test_each_broker_lists_and_describes_its_own_transactions(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    mine, other = seats.name_at(0), seats.name_at(1)
+async def test_each_broker_lists_and_describes_its_own_transactions(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.open(1, 2)
+    mine, other = nodes.name_at(0), nodes.name_at(1)
     await (await one.producer(2, mine)).init()
     await (await two.producer(2, other)).init()
     wire = await one.wire()
@@ -381,14 +396,14 @@ async def test_each_broker_lists_and_describes_its_own_transactions(seats: Seats
     assert [row.error_code for row in described.transaction_states] == [0, ErrorCode.NOT_COORDINATOR]
 
 
-async def test_a_hanging_transaction_is_ended_only_if_no_coordinator_knows_it(seats: Seats) -> None:
+async def test_a_hanging_transaction_is_ended_only_if_no_coordinator_knows_it(nodes: CoordinatorCluster) -> None:
     """Its coordinator may be any broker, so all are asked; one that does not answer may be it."""
-    one, two = await seats.open(1, 2)
-    mine = await begin(seats)
+    one, two = await nodes.open(1, 2)
+    mine = await begin(nodes)
     me, by = ProducerIdentity(mine.producer_id, mine.epoch), ClientName("op", "h")
 
-    async def abort(seat: Seat, index: int, producer: ProducerIdentity = me) -> ErrorCode:
-        return await code_of(seat.transactions.abort_hanging(producer, ("out", index), -1, by))
+    async def abort(node: CoordinatorBroker, index: int, producer: ProducerIdentity = me) -> ErrorCode:
+        return await code_of(node.transactions.abort_hanging(producer, ("out", index), -1, by))
 
     assert await abort(two, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert await abort(two, 1) is ErrorCode.INVALID_TXN_STATE, "broker 1 knows it"
@@ -436,27 +451,27 @@ def _answer(request: Any, codes: Any) -> Any:
 
 
 async def test_each_replica_describes_its_producers_and_other_brokers_refuse(
-    seats: Seats,
+    nodes: CoordinatorCluster,
 ) -> None:
     """`kafka-transactions.sh find-hanging --broker-id` asks a broker for all partitions that it has a replica of."""
-    one, two, three = await seats.start(1, 2, 3)
+    one, two, three = await nodes.start(1, 2, 3)
     for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, "out"):
-        await seats.topic([1, 2], [2, 1], name=name)
+        await nodes.topic([1, 2], [2, 1], name=name)
     await until(lambda: three.topics.get("out") is not None)
-    mine = await begin(seats)
+    mine = await begin(nodes)
     await until(lambda: two.partition(0, "out").end_offset == 1)
     request = DescribeProducersRequest(topics=[DescribeProducersRequestTopic(name="out", partition_indexes=[0, 2])])
 
-    async def told(seat: Seat) -> Any:
-        rows = (await (await seat.wire()).call(request)).topics[0].partitions
+    async def told(node: CoordinatorBroker) -> Any:
+        rows = (await (await node.wire()).call(request)).topics[0].partitions
         assert rows[1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return rows[0]
 
-    for seat in (one, two):
-        (producer,) = (await told(seat)).active_producers
+    for node in (one, two):
+        (producer,) = (await told(node)).active_producers
         assert (producer.producer_id, producer.current_txn_start_offset) == (mine.producer_id, 0)
     assert (await told(three)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     one.partition(0, "out").resign()
     two.partition(0, "out").resign()
-    for seat in (one, two):
-        assert (await told(seat)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "its session is over"
+    for node in (one, two):
+        assert (await told(node)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "its session is over"

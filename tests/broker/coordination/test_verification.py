@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 from broker.cluster.brokers import until
-from broker.coordination.seats import VERIFY, Seat, Seats, code_of, is_open, markers
+from broker.coordination.coordinator_cluster import (
+    VERIFY,
+    CoordinatorBroker,
+    CoordinatorCluster,
+    code_of,
+    is_open,
+    markers,
+)
 from broker.transactional import TransactionalProducer
 from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_protocol.errors import ErrorCode
@@ -22,10 +29,12 @@ VERSIONS = pytest.mark.parametrize("version", [1, 2])
 AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-async def apart(seats: Seats, version: int) -> tuple[Seat, Seat, TransactionalProducer, TransactionalProducer]:
+async def apart(
+    nodes: CoordinatorCluster, version: int
+) -> tuple[CoordinatorBroker, CoordinatorBroker, TransactionalProducer, TransactionalProducer]:
     """Broker 1 coordinates, broker 2 leads partition 1 of `out`; one producer, as it speaks to each of them."""
-    one, two = await seats.open(1, 2)
-    mine = await (await one.producer(version, seats.name_at(0))).init()
+    one, two = await nodes.open(1, 2)
+    mine = await (await one.producer(version, nodes.name_at(0))).init()
     return one, two, mine, await two.producer(version, mine.name, like=mine)
 
 
@@ -36,9 +45,9 @@ async def send(there: TransactionalProducer, value: bytes = b"x", **more: Any) -
 
 @VERSIONS
 async def test_batch_is_appended_if_the_coordinator_knows_the_transaction_to_be_open_and_to_include_the_partition(
-    seats: Seats, version: int
+    nodes: CoordinatorCluster, version: int
 ) -> None:
-    _, two, mine, there = await apart(seats, version)
+    _, two, mine, there = await apart(nodes, version)
     if version == 1:
         assert await send(there, sequence=0) is ErrorCode.INVALID_TXN_STATE
         assert await mine.add("out", 0) == 0
@@ -52,8 +61,10 @@ async def test_batch_is_appended_if_the_coordinator_knows_the_transaction_to_be_
 
 
 @VERSIONS
-async def test_hanging_transaction_a_produce_after_the_marker_is_refused(seats: Seats, version: int) -> None:
-    _, two, mine, there = await apart(seats, version)
+async def test_hanging_transaction_a_produce_after_the_marker_is_refused(
+    nodes: CoordinatorCluster, version: int
+) -> None:
+    _, two, mine, there = await apart(nodes, version)
     if version == 1:
         assert await mine.add("out", 1) == 0
     assert await send(there) is ErrorCode.NONE
@@ -63,21 +74,23 @@ async def test_hanging_transaction_a_produce_after_the_marker_is_refused(seats: 
     assert not is_open(two, 1)
 
 
-async def test_a_partition_refuses_a_producer_that_its_coordinator_has_fenced(seats: Seats) -> None:
-    one, _, mine, there = await apart(seats, 2)
+async def test_a_partition_refuses_a_producer_that_its_coordinator_has_fenced(nodes: CoordinatorCluster) -> None:
+    one, _, mine, there = await apart(nodes, 2)
     await (await one.producer(2, mine.name)).init()
     assert await send(there) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-async def test_an_unknown_id_is_refused_as_unknown(seats: Seats) -> None:
-    _, _, mine, there = await apart(seats, 2)
+async def test_an_unknown_id_is_refused_as_unknown(nodes: CoordinatorCluster) -> None:
+    _, _, mine, there = await apart(nodes, 2)
     there.producer_id = mine.producer_id + 17
     assert await send(there) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 @VERSIONS
-async def test_while_the_coordinator_cannot_be_asked_the_producer_is_to_try_again(seats: Seats, version: int) -> None:
-    one, two, mine, there = await apart(seats, version)
+async def test_while_the_coordinator_cannot_be_asked_the_producer_is_to_try_again(
+    nodes: CoordinatorCluster, version: int
+) -> None:
+    one, two, mine, there = await apart(nodes, version)
     if version == 1:
         assert await mine.add("out", 1) == 0
     two.unplug()
@@ -89,9 +102,9 @@ async def test_while_the_coordinator_cannot_be_asked_the_producer_is_to_try_agai
     assert one.transactions.coordinates(mine.name)
 
 
-async def test_the_coordinator_is_asked_where_it_is_now(seats: Seats) -> None:
-    one, two, mine, there = await apart(seats, 2)
-    await seats.move(TRANSACTION_STATE, 0, 2)
+async def test_the_coordinator_is_asked_where_it_is_now(nodes: CoordinatorCluster) -> None:
+    one, two, mine, there = await apart(nodes, 2)
+    await nodes.move(TRANSACTION_STATE, 0, 2)
     assert await send(there) is ErrorCode.NONE, "it is here now"
     assert two.wires.asked(VERIFY) == []
     assert (await mine.send(mine.produce_request("out", b"x", partition=0))).error_code == 0
@@ -99,9 +112,9 @@ async def test_the_coordinator_is_asked_where_it_is_now(seats: Seats) -> None:
 
 
 @VERSIONS
-async def test_a_marker_between_verification_and_append_is_noticed(seats: Seats, version: int) -> None:
+async def test_a_marker_between_verification_and_append_is_noticed(nodes: CoordinatorCluster, version: int) -> None:
     """The coordinator says yes, then ends the transaction; its marker overtakes the answer."""
-    one, two, mine, there = await apart(seats, version)
+    one, two, mine, there = await apart(nodes, version)
     if version == 1:
         assert await mine.add("out", 1) == 0
     gate, asked = asyncio.Event(), asyncio.Event()
@@ -124,10 +137,10 @@ async def test_a_marker_between_verification_and_append_is_noticed(seats: Seats,
     assert [kind for _, kind, _ in markers(two, 1)] == ["ABORT"]
 
 
-async def test_a_marker_that_changes_nothing_in_the_log_is_noticed_too(seats: Seats) -> None:
+async def test_a_marker_that_changes_nothing_in_the_log_is_noticed_too(nodes: CoordinatorCluster) -> None:
     """The last transaction ended alike, and this one has written nothing here: its marker is taken for a retry of the
     last one's (transaction version 1)."""
-    one, two, mine, there = await apart(seats, 1)
+    one, two, mine, there = await apart(nodes, 1)
     assert await mine.add("out", 1) == 0
     assert await send(there) is ErrorCode.NONE
     assert await mine.end() == 0
@@ -149,9 +162,9 @@ async def test_a_marker_that_changes_nothing_in_the_log_is_noticed_too(seats: Se
     assert not is_open(two, 1)
 
 
-async def test_a_change_of_leader_between_verification_and_append_is_noticed(seats: Seats) -> None:
+async def test_a_change_of_leader_between_verification_and_append_is_noticed(nodes: CoordinatorCluster) -> None:
     """The marker may have been written while another broker led."""
-    _, two, mine, there = await apart(seats, 1)
+    _, two, mine, there = await apart(nodes, 1)
     assert await mine.add("out", 1) == 0
     gate, asked = asyncio.Event(), asyncio.Event()
 
@@ -162,17 +175,17 @@ async def test_a_change_of_leader_between_verification_and_append_is_noticed(sea
     two.wires.after[VERIFY] = slow
     sending = asyncio.create_task(send(there, sequence=0))
     await asked.wait()
-    await seats.move("out", 1, 1)
+    await nodes.move("out", 1, 1)
     assert await mine.end() == 0
-    await seats.move("out", 1, 2)
+    await nodes.move("out", 1, 2)
     gate.set()
     assert await sending is AGAIN
     assert not is_open(two, 1)
 
 
-async def test_questions_of_one_loop_iteration_go_out_as_one_request(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    names = [name for name in map(str, range(60)) if seats.index_of(name) == 0][:8]
+async def test_questions_of_one_loop_iteration_go_out_as_one_request(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.open(1, 2)
+    names = [name for name in map(str, range(60)) if nodes.index_of(name) == 0][:8]
     mine = [await (await one.producer(2, name)).init() for name in names]
     partition = two.partition(1, "out")
     admissions = await asyncio.gather(
@@ -188,9 +201,9 @@ async def test_questions_of_one_loop_iteration_go_out_as_one_request(seats: Seat
         assert (await one.describe(each.name)).partitions == {("out", 1): None}
 
 
-async def test_a_question_that_waits_for_an_end_does_not_delay_other_questions(seats: Seats) -> None:
-    one, two = await seats.open(1, 2)
-    names = [name for name in map(str, range(60)) if seats.index_of(name) == 0][:2]
+async def test_a_question_that_waits_for_an_end_does_not_delay_other_questions(nodes: CoordinatorCluster) -> None:
+    one, two = await nodes.open(1, 2)
+    names = [name for name in map(str, range(60)) if nodes.index_of(name) == 0][:2]
     busy, idle = [await (await one.producer(2, name)).init() for name in names]
     assert (await busy.produce("out", b"x")).error_code == 0
     one.disk.hold_syncs()  # the marker does not become durable, nor does the decision
@@ -219,9 +232,11 @@ async def test_a_question_that_waits_for_an_end_does_not_delay_other_questions(s
 
 
 @VERSIONS
-async def test_offsets_are_part_of_a_transaction_that_another_broker_coordinates(seats: Seats, version: int) -> None:
-    one, two, mine, there = await apart(seats, version)
-    group = seats.name_at(1, "g")
+async def test_offsets_are_part_of_a_transaction_that_another_broker_coordinates(
+    nodes: CoordinatorCluster, version: int
+) -> None:
+    one, two, mine, there = await apart(nodes, version)
+    group = nodes.name_at(1, "g")
     if version == 1:
         assert await there.commit_offsets({0: 5}, version=3, group_id=group) == [ErrorCode.INVALID_TXN_STATE]
         assert await mine.add_group(group) == 0
@@ -239,9 +254,9 @@ async def test_offsets_are_part_of_a_transaction_that_another_broker_coordinates
 
 
 @VERSIONS
-async def test_offsets_that_come_when_the_marker_has_been_are_refused(seats: Seats, version: int) -> None:
-    one, two, mine, there = await apart(seats, version)
-    group = seats.name_at(1, "g")
+async def test_offsets_that_come_when_the_marker_has_been_are_refused(nodes: CoordinatorCluster, version: int) -> None:
+    one, two, mine, there = await apart(nodes, version)
+    group = nodes.name_at(1, "g")
     if version == 1:
         assert await mine.add_group(group) == 0
     gate, asked = asyncio.Event(), asyncio.Event()
@@ -263,46 +278,46 @@ async def test_offsets_that_come_when_the_marker_has_been_are_refused(seats: Sea
     assert not is_open(two, 1, CONSUMER_OFFSETS)
 
 
-async def test_offsets_for_a_group_that_another_broker_coordinates_are_not_taken(seats: Seats) -> None:
-    _, _, _, there = await apart(seats, 2)
-    assert await there.commit_offsets({0: 5}, group_id=seats.name_at(0, "g")) == [ErrorCode.NOT_COORDINATOR]
+async def test_offsets_for_a_group_that_another_broker_coordinates_are_not_taken(nodes: CoordinatorCluster) -> None:
+    _, _, _, there = await apart(nodes, 2)
+    assert await there.commit_offsets({0: 5}, group_id=nodes.name_at(0, "g")) == [ErrorCode.NOT_COORDINATOR]
 
 
-async def test_failover_of_the_group_with_offsets_pending(seats: Seats) -> None:
+async def test_failover_of_the_group_with_offsets_pending(nodes: CoordinatorCluster) -> None:
     """They are unstable at the next coordinator of the group, until the marker comes there."""
-    one, two, mine, there = await apart(seats, 2)
-    group = seats.name_at(1, "g")
+    one, two, mine, there = await apart(nodes, 2)
+    group = nodes.name_at(1, "g")
     assert await there.commit_offsets({0: 5}, group_id=group) == [0]
-    await seats.move(CONSUMER_OFFSETS, 1, 1)
+    await nodes.move(CONSUMER_OFFSETS, 1, 1)
     await one.ask.offsets(group)
     assert one.ask.unstable(group) == [("t", 0)]
     assert await mine.end() == 0
     found = (await one.ask.offsets(group)).get("t", 0)
     assert (found is not None and found.offset, one.ask.unstable(group)) == (5, [])
-    await seats.move(CONSUMER_OFFSETS, 1, 2)
+    await nodes.move(CONSUMER_OFFSETS, 1, 2)
     found = (await two.ask.offsets(group)).get("t", 0)
     assert (found is not None and found.offset, two.ask.unstable(group)) == (5, [])
 
 
-async def test_failover_of_both_coordinators_with_offsets_pending(seats: Seats) -> None:
-    one, two, mine, there = await apart(seats, 2)
-    group = seats.name_at(1, "g")
+async def test_failover_of_both_coordinators_with_offsets_pending(nodes: CoordinatorCluster) -> None:
+    one, two, mine, there = await apart(nodes, 2)
+    group = nodes.name_at(1, "g")
     assert await there.commit_offsets({0: 5}, group_id=group) == [0]
-    await seats.move(CONSUMER_OFFSETS, 1, 1)
-    await seats.move(TRANSACTION_STATE, 0, 2)
+    await nodes.move(CONSUMER_OFFSETS, 1, 1)
+    await nodes.move(TRANSACTION_STATE, 0, 2)
     ender = await two.producer(2, mine.name, like=mine)
     assert await ender.end(commit=False) == 0
     assert (await one.ask.offsets(group)).get("t", 0) is None
     assert one.ask.unstable(group) == []
 
 
-async def test_marker_that_comes_before_the_pending_offsets_are_loaded_decides_them(seats: Seats) -> None:
-    one, two, mine, there = await apart(seats, 2)
-    group = seats.name_at(1, "g")
+async def test_marker_that_comes_before_the_pending_offsets_are_loaded_decides_them(nodes: CoordinatorCluster) -> None:
+    one, two, mine, there = await apart(nodes, 2)
+    group = nodes.name_at(1, "g")
     assert await there.commit_offsets({0: 5}, group_id=group) == [0]
     reading = one.groups.shards._reading
     await reading.acquire()  # the next coordinator of the group is busy with another partition
-    await seats.move(CONSUMER_OFFSETS, 1, 1)
+    await nodes.move(CONSUMER_OFFSETS, 1, 1)
     assert await mine.end() == 0
     asking = asyncio.create_task(one.ask.offsets(group))
     await asyncio.sleep(0.02)
@@ -313,9 +328,9 @@ async def test_marker_that_comes_before_the_pending_offsets_are_loaded_decides_t
     assert not two.groups.shards.at(1)
 
 
-async def test_an_operators_marker_breaks_into_no_write_under_way(seats: Seats) -> None:
+async def test_an_operators_marker_breaks_into_no_write_under_way(nodes: CoordinatorCluster) -> None:
     """The operator's tool aborts a hanging transaction; a batch verified before is not appended behind the marker."""
-    _, two, mine, there = await apart(seats, 2)
+    _, two, mine, there = await apart(nodes, 2)
     assert await send(there) is ErrorCode.NONE
     partition = two.partition(1, "out")
     guard = two.transactions._admissions._guards.take(partition, mine.producer_id)

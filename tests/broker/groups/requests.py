@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from semel_broker.coordination.journal import Producer
+from semel_broker.coordination.journal import RecordProducer
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
@@ -56,7 +56,7 @@ class GroupRequests:
         self,
         group: str,
         records: Sequence[OffsetRecord],
-        producer: Producer,
+        producer: RecordProducer,
         verify: Callable[[int], None],
         *,
         member_id: str = "",

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
-from broker.groups.desk import Desk, breathe
+from broker.groups.group_broker import GroupBroker, breathe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.groups.group import GroupState
@@ -19,227 +19,232 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
-    desk = await Desk().open()
-    await desk.commit({9: 9}, group="first")  # creates the topic
-    yield desk
-    await desk.close()
+async def group_broker() -> AsyncIterator[GroupBroker]:
+    group_broker = await GroupBroker().open()
+    await group_broker.commit({9: 9}, group="first")  # creates the topic
+    yield group_broker
+    await group_broker.close()
 
 
-async def test_commit_is_answered_and_seen_only_once_durable(desk: Desk) -> None:
-    await desk.commit({0: 1})
-    desk.disk.hold_syncs()
-    committing = asyncio.create_task(desk.commit({0: 2}))
+async def test_commit_is_answered_and_seen_only_once_durable(group_broker: GroupBroker) -> None:
+    await group_broker.commit({0: 1})
+    group_broker.disk.hold_syncs()
+    committing = asyncio.create_task(group_broker.commit({0: 2}))
     await breathe()
     assert not committing.done()
-    assert await desk.offset() == 1
-    desk.disk.release_syncs()
+    assert await group_broker.offset() == 1
+    group_broker.disk.release_syncs()
     await committing
-    assert await desk.offset() == 2
+    assert await group_broker.offset() == 2
 
 
-async def test_acknowledged_commit_survives_a_power_cut_and_a_pending_one_need_not(desk: Desk) -> None:
-    await desk.commit({0: 1})
-    desk.disk.hold_syncs()
-    pending = asyncio.create_task(desk.commit({0: 2}))
+async def test_acknowledged_commit_survives_a_power_cut_and_a_pending_one_need_not(group_broker: GroupBroker) -> None:
+    await group_broker.commit({0: 1})
+    group_broker.disk.hold_syncs()
+    pending = asyncio.create_task(group_broker.commit({0: 2}))
     await breathe()
-    await desk.lose_power()
-    assert await desk.offset() == 1
+    await group_broker.lose_power()
+    assert await group_broker.offset() == 1
     assert pending.cancelled()
 
 
-async def test_commits_share_a_sync(desk: Desk) -> None:
-    await desk.commit({0: 0})
-    before = desk.disk.syncs
-    await asyncio.gather(*(desk.commit({partition: 5}) for partition in range(100)))
-    assert desk.disk.syncs - before <= 2
-    assert [await desk.offset(partition) for partition in (0, 50, 99)] == [5, 5, 5]
+async def test_commits_share_a_sync(group_broker: GroupBroker) -> None:
+    await group_broker.commit({0: 0})
+    before = group_broker.disk.syncs
+    await asyncio.gather(*(group_broker.commit({partition: 5}) for partition in range(100)))
+    assert group_broker.disk.syncs - before <= 2
+    assert [await group_broker.offset(partition) for partition in (0, 50, 99)] == [5, 5, 5]
 
 
-async def test_commits_apply_in_the_order_in_which_they_were_written(desk: Desk) -> None:
-    desk.disk.hold_syncs()
-    tasks = [asyncio.create_task(desk.commit({0: offset})) for offset in range(10)]
+async def test_commits_apply_in_the_order_in_which_they_were_written(group_broker: GroupBroker) -> None:
+    group_broker.disk.hold_syncs()
+    tasks = [asyncio.create_task(group_broker.commit({0: offset})) for offset in range(10)]
     await breathe()
-    desk.disk.release_syncs()
+    group_broker.disk.release_syncs()
     await asyncio.gather(*tasks)
-    assert await desk.offset() == 9
-    await desk.restart()
-    assert await desk.offset() == 9
+    assert await group_broker.offset() == 9
+    await group_broker.restart()
+    assert await group_broker.offset() == 9
 
 
-async def test_given_up_commit_is_applied_all_the_same(desk: Desk) -> None:
-    desk.disk.hold_syncs()
-    given_up = asyncio.create_task(desk.commit({0: 1}))
+async def test_given_up_commit_is_applied_all_the_same(group_broker: GroupBroker) -> None:
+    group_broker.disk.hold_syncs()
+    given_up = asyncio.create_task(group_broker.commit({0: 1}))
     await breathe()
     given_up.cancel()
-    desk.disk.release_syncs()
-    await desk.commit({1: 1})
-    assert await desk.offset() == 1
+    group_broker.disk.release_syncs()
+    await group_broker.commit({1: 1})
+    assert await group_broker.offset() == 1
 
 
-async def test_assignment_is_handed_out_only_once_durable(desk: Desk) -> None:
-    joined = await desk.join()
-    desk.disk.hold_syncs()
-    syncing = asyncio.create_task(desk.sync(joined, [joined.member_id]))
+async def test_assignment_is_handed_out_only_once_durable(group_broker: GroupBroker) -> None:
+    joined = await group_broker.join()
+    group_broker.disk.hold_syncs()
+    syncing = asyncio.create_task(group_broker.sync(joined, [joined.member_id]))
     await breathe()
     assert not syncing.done()
-    desk.disk.release_syncs()
+    group_broker.disk.release_syncs()
     assert (await syncing).assignment == joined.member_id.encode()
 
 
-async def test_takeover_of_an_instance_is_answered_only_once_durable(desk: Desk) -> None:
-    first = await desk.join(instance="i")
-    await desk.sync(first, [first.member_id])
-    desk.disk.hold_syncs()
-    taking = asyncio.create_task(desk.join(instance="i"))
+async def test_takeover_of_an_instance_is_answered_only_once_durable(group_broker: GroupBroker) -> None:
+    first = await group_broker.join(instance="i")
+    await group_broker.sync(first, [first.member_id])
+    group_broker.disk.hold_syncs()
+    taking = asyncio.create_task(group_broker.join(instance="i"))
     await breathe()
     assert not taking.done()
-    await desk.ask.heartbeat("g", 1, first.member_id, "i")
-    desk.disk.release_syncs()
+    await group_broker.ask.heartbeat("g", 1, first.member_id, "i")
+    group_broker.disk.release_syncs()
     second = await taking
-    await desk.lose_power()
-    await desk.ask.heartbeat("g", 1, second.member_id, "i")
+    await group_broker.lose_power()
+    await group_broker.ask.heartbeat("g", 1, second.member_id, "i")
     with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
-        await desk.ask.heartbeat("g", 1, first.member_id, "i")
+        await group_broker.ask.heartbeat("g", 1, first.member_id, "i")
 
 
-async def test_leave_is_answered_only_once_durable(desk: Desk) -> None:
-    joined = await desk.enter()
-    desk.disk.hold_syncs()
-    leaving = asyncio.create_task(desk.ask.leave("g", [(joined.member_id, None)]))
+async def test_leave_is_answered_only_once_durable(group_broker: GroupBroker) -> None:
+    joined = await group_broker.enter()
+    group_broker.disk.hold_syncs()
+    leaving = asyncio.create_task(group_broker.ask.leave("g", [(joined.member_id, None)]))
     await breathe()
     assert not leaving.done()
-    desk.disk.release_syncs()
+    group_broker.disk.release_syncs()
     assert await leaving == [ErrorCode.NONE]
-    await desk.lose_power()
-    group = await desk.ask.group("g")
+    await group_broker.lose_power()
+    group = await group_broker.ask.group("g")
     assert group is not None
     assert group.state is GroupState.EMPTY
 
 
-async def test_member_that_joins_while_its_group_is_deleted_keeps_the_group(desk: Desk) -> None:
-    joined = await desk.enter()
-    await desk.commit({0: 1}, member_id=joined.member_id, generation=1)
-    await desk.ask.leave("g", [(joined.member_id, None)])
-    desk.disk.hold_syncs()
-    deleting = asyncio.create_task(desk.ask.delete_group("g"))
+async def test_member_that_joins_while_its_group_is_deleted_keeps_the_group(group_broker: GroupBroker) -> None:
+    joined = await group_broker.enter()
+    await group_broker.commit({0: 1}, member_id=joined.member_id, generation=1)
+    await group_broker.ask.leave("g", [(joined.member_id, None)])
+    group_broker.disk.hold_syncs()
+    deleting = asyncio.create_task(group_broker.ask.delete_group("g"))
     await breathe()
-    again = await desk.join()
-    desk.disk.release_syncs()
+    again = await group_broker.join()
+    group_broker.disk.release_syncs()
     await deleting
-    await desk.sync(again, [again.member_id])
-    assert await desk.offset() == -1
-    live = await desk.everything()
-    await desk.lose_power()
-    assert await desk.everything() == live
+    await group_broker.sync(again, [again.member_id])
+    assert await group_broker.offset() == -1
+    live = await group_broker.everything()
+    await group_broker.lose_power()
+    assert await group_broker.everything() == live
 
 
-async def test_generation_that_came_and_went_while_its_group_is_deleted_is_kept(desk: Desk) -> None:
-    await desk.commit({0: 1})
-    desk.disk.hold_syncs()
-    deleting = asyncio.create_task(desk.ask.delete_group("g"))
+async def test_generation_that_came_and_went_while_its_group_is_deleted_is_kept(group_broker: GroupBroker) -> None:
+    await group_broker.commit({0: 1})
+    group_broker.disk.hold_syncs()
+    deleting = asyncio.create_task(group_broker.ask.delete_group("g"))
     await breathe()
-    joined = await desk.join()
-    leaving = asyncio.create_task(desk.ask.leave("g", [(joined.member_id, None)]))
+    joined = await group_broker.join()
+    leaving = asyncio.create_task(group_broker.ask.leave("g", [(joined.member_id, None)]))
     await breathe()
-    desk.disk.release_syncs()
+    group_broker.disk.release_syncs()
     await asyncio.gather(deleting, leaving)
-    live = await desk.everything()
-    await desk.lose_power()
-    assert await desk.everything() == live
+    live = await group_broker.everything()
+    await group_broker.lose_power()
+    assert await group_broker.everything() == live
 
 
 async def test_looking_at_unknown_groups_creates_nothing() -> None:
-    desk = await Desk().open()
+    group_broker = await GroupBroker().open()
     for asked in (
-        desk.ask.delete_group("g"),
-        desk.ask.delete_offsets("g", []),
-        desk.ask.heartbeat("g", 1, "m", None),
+        group_broker.ask.delete_group("g"),
+        group_broker.ask.delete_offsets("g", []),
+        group_broker.ask.heartbeat("g", 1, "m", None),
     ):
         with pytest.raises(KafkaError):
             await asked
-    assert desk.topics.get(CONSUMER_OFFSETS) is None
-    await desk.close()
+    assert group_broker.topics.get(CONSUMER_OFFSETS) is None
+    await group_broker.close()
 
 
-async def test_commit_under_way_is_forgotten_with_its_topic(desk: Desk) -> None:
-    desk.disk.hold_syncs()
-    committing = asyncio.create_task(desk.commit({0: 1}))
+async def test_commit_under_way_is_forgotten_with_its_topic(group_broker: GroupBroker) -> None:
+    group_broker.disk.hold_syncs()
+    committing = asyncio.create_task(group_broker.commit({0: 1}))
     await breathe()
-    forgetting = asyncio.create_task(desk.delete_topic())
+    forgetting = asyncio.create_task(group_broker.delete_topic())
     await breathe()
-    desk.disk.release_syncs()
+    group_broker.disk.release_syncs()
     await asyncio.gather(committing, forgetting)
-    assert await desk.offset() == -1
-    await desk.restart()
-    assert await desk.offset() == -1
+    assert await group_broker.offset() == -1
+    await group_broker.restart()
+    assert await group_broker.offset() == -1
 
 
-async def test_requests_wait_until_the_groups_are_read(desk: Desk) -> None:
+async def test_requests_wait_until_the_groups_are_read(group_broker: GroupBroker) -> None:
     for offset in range(50):
-        await desk.commit({0: offset})
-    await desk.close()
-    await desk.open(wait=False)
-    assert await desk.offset() == 49
+        await group_broker.commit({0: offset})
+    await group_broker.close()
+    await group_broker.open(wait=False)
+    assert await group_broker.offset() == 49
 
 
-async def test_members_have_a_whole_session_after_a_restart(desk: Desk) -> None:
-    joined = await desk.enter()
-    desk.monotonic_s += 9.9
-    await desk.restart()
-    group = await desk.ask.group("g")
+async def test_members_have_a_whole_session_after_a_restart(group_broker: GroupBroker) -> None:
+    joined = await group_broker.enter()
+    group_broker.monotonic_s += 9.9
+    await group_broker.restart()
+    group = await group_broker.ask.group("g")
     assert group is not None
-    assert group.members[joined.member_id].expires_ms == int(desk.monotonic_s * 1000) + 10_000
+    assert group.members[joined.member_id].expires_ms == int(group_broker.monotonic_s * 1000) + 10_000
 
 
-async def test_unreadable_groups_are_refused_not_forgotten(desk: Desk) -> None:
-    await desk.commit({0: 1})
-    partition = desk.topics.partition(CONSUMER_OFFSETS, coordinator_partition("g", 50))
+async def test_unreadable_groups_are_refused_not_forgotten(group_broker: GroupBroker) -> None:
+    await group_broker.commit({0: 1})
+    partition = group_broker.topics.partition(CONSUMER_OFFSETS, coordinator_partition("g", 50))
     broken = bytearray(build_batch([Record(0, 0, b"\0\1\xff", b"what?")]))
     partition.append(broken, header=read_header(broken))
-    await desk.close()
-    await desk.open(wait=False)
+    await group_broker.close()
+    await group_broker.open(wait=False)
     with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
-        await desk.offset()
-    assert desk.log.of("groups_not_loaded")
+        await group_broker.offset()
+    assert group_broker.log.of("groups_not_loaded")
 
 
-async def test_records_of_later_releases_are_skipped(desk: Desk) -> None:
-    await desk.commit({0: 1})
-    partition = desk.topics.partition(CONSUMER_OFFSETS, coordinator_partition("g", 50))
+async def test_records_of_later_releases_are_skipped(group_broker: GroupBroker) -> None:
+    await group_broker.commit({0: 1})
+    partition = group_broker.topics.partition(CONSUMER_OFFSETS, coordinator_partition("g", 50))
     unknown = bytearray(build_batch([Record(0, 0, b"\0\11anything", b"at all")]))
     partition.append(unknown, header=read_header(unknown))
-    await desk.restart()
-    assert await desk.offset() == 1
+    await group_broker.restart()
+    assert await group_broker.offset() == 1
 
 
 async def test_closed_coordinator_sends_clients_elsewhere() -> None:
-    desk = await Desk().open()
-    first = await desk.enter()
-    waiting = asyncio.create_task(desk.join())
+    group_broker = await GroupBroker().open()
+    first = await group_broker.enter()
+    waiting = asyncio.create_task(group_broker.join())
     await breathe()
-    await desk.groups.close()
-    for late in (waiting, desk.join(), desk.commit({0: 1}), desk.ask.leave("g", [(first.member_id, None)])):
+    await group_broker.groups.close()
+    for late in (
+        waiting,
+        group_broker.join(),
+        group_broker.commit({0: 1}),
+        group_broker.ask.leave("g", [(first.member_id, None)]),
+    ):
         with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
             await late
-    await desk.close()
+    await group_broker.close()
 
 
 async def test_expired_groups_leave_nothing_behind() -> None:
-    desk = await Desk(offsets_retention_check_interval_ms="5", offsets_retention_minutes="1").open()
-    joined = await desk.enter()
-    await desk.commit({0: 1}, member_id=joined.member_id, generation=1)
-    await desk.ask.leave("g", [(joined.member_id, None)])
-    desk.wall_ms += 59_999
+    group_broker = await GroupBroker(offsets_retention_check_interval_ms="5", offsets_retention_minutes="1").open()
+    joined = await group_broker.enter()
+    await group_broker.commit({0: 1}, member_id=joined.member_id, generation=1)
+    await group_broker.ask.leave("g", [(joined.member_id, None)])
+    group_broker.wall_ms += 59_999
     await asyncio.sleep(0.05)
-    assert await desk.offset() == 1
-    desk.wall_ms += 1
+    assert await group_broker.offset() == 1
+    group_broker.wall_ms += 1
     async with asyncio.timeout(10):
-        while await desk.ask.group("g") is not None:
+        while await group_broker.ask.group("g") is not None:
             await asyncio.sleep(0.005)
-    await desk.restart()
-    assert await desk.everything() == {}
-    await desk.close()
+    await group_broker.restart()
+    assert await group_broker.everything() == {}
+    await group_broker.close()
 
 
 # --- any history ---
@@ -255,47 +260,49 @@ STEPS = st.lists(
 )
 
 
-class History:
+class ConcurrentSteps:
     """Steps carried out at once, each a task; what became of them is settled at the end."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, group_broker: GroupBroker) -> None:
+        self.group_broker = group_broker
         self.tasks: list[asyncio.Task[object]] = []
         self.members: dict[str, str] = {}
 
     async def step(self, what: int, group: str, partition: int, offset: int) -> None:
-        desk = self.desk
+        group_broker = self.group_broker
         if what == COMMIT:
             self.start(
-                desk.commit({partition: offset}, group, self.members.get(group, ""), await self.generation(group))
+                group_broker.commit(
+                    {partition: offset}, group, self.members.get(group, ""), await self.generation(group)
+                )
             )
         elif what == DELETE_OFFSET:
-            self.start(desk.ask.delete_offsets(group, [("t", partition)]))
+            self.start(group_broker.ask.delete_offsets(group, [("t", partition)]))
         elif what == DELETE_GROUP:
-            self.start(desk.ask.delete_group(group))
+            self.start(group_broker.ask.delete_group(group))
         elif what == ENTER and group not in self.members:
-            joined = await desk.join(group=group)
+            joined = await group_broker.join(group=group)
             self.members[group] = joined.member_id
-            self.start(desk.sync(joined, [joined.member_id], group))
+            self.start(group_broker.sync(joined, [joined.member_id], group))
         elif what == LEAVE and group in self.members:
-            self.start(desk.ask.leave(group, [(self.members.pop(group), None)]))
-        elif what == HOLD and desk.disk.held is None:
-            desk.disk.hold_syncs()
-        elif what == RELEASE and desk.disk.held is not None:
-            desk.disk.release_syncs()
+            self.start(group_broker.ask.leave(group, [(self.members.pop(group), None)]))
+        elif what == HOLD and group_broker.disk.held is None:
+            group_broker.disk.hold_syncs()
+        elif what == RELEASE and group_broker.disk.held is not None:
+            group_broker.disk.release_syncs()
         elif what == BREATHE:
             await breathe()
 
     async def generation(self, group: str) -> int:
-        found = await self.desk.ask.group(group)
+        found = await self.group_broker.ask.group(group)
         return found.generation_id if found is not None and group in self.members else -1
 
     def start(self, work: object) -> None:
         self.tasks.append(asyncio.ensure_future(work))  # type: ignore[arg-type]
 
     async def settle(self) -> None:
-        if self.desk.disk.held is not None:
-            self.desk.disk.release_syncs()
+        if self.group_broker.disk.held is not None:
+            self.group_broker.disk.release_syncs()
         for outcome in await asyncio.gather(*self.tasks, return_exceptions=True):
             assert not isinstance(outcome, BaseException) or isinstance(outcome, KafkaError), outcome
 
@@ -304,16 +311,16 @@ class History:
 @given(STEPS)
 def test_a_replay_finds_the_live_state(steps: list[tuple[int, str, int]]) -> None:
     async def run() -> None:
-        desk = await Desk().open()
-        await desk.commit({9: 9}, group="first")
-        history = History(desk)
+        group_broker = await GroupBroker().open()
+        await group_broker.commit({9: 9}, group="first")
+        history = ConcurrentSteps(group_broker)
         for offset, (what, group, partition) in enumerate(steps):
             await history.step(what, group, partition, offset)
         await history.settle()
-        live = await desk.everything()
-        await desk.lose_power()
-        assert await desk.everything() == live
-        await desk.close()
+        live = await group_broker.everything()
+        await group_broker.lose_power()
+        assert await group_broker.everything() == live
+        await group_broker.close()
 
     asyncio.run(run())
 
@@ -327,13 +334,13 @@ def test_committed_offset_never_decreases_by_itself(steps: list[tuple[int, int]]
     """Offsets only ever grow here; so must what readers see, and nothing acknowledged may be lost with the power."""
 
     async def run() -> None:
-        desk = await Desk().open()
-        await desk.commit({9: 9}, group="first")
+        group_broker = await GroupBroker().open()
+        await group_broker.commit({9: 9}, group="first")
         rng = Random(seed)
         acknowledged, seen = {0: -1, 1: -1}, {0: -1, 1: -1}
 
         async def commit(partition: int, offset: int) -> None:
-            await desk.commit({partition: offset})
+            await group_broker.commit({partition: offset})
             acknowledged[partition] = max(acknowledged[partition], offset)
 
         tasks: list[asyncio.Task[None]] = []
@@ -342,18 +349,18 @@ def test_committed_offset_never_decreases_by_itself(steps: list[tuple[int, int]]
                 tasks.append(asyncio.create_task(commit(partition, offset)))
                 await asyncio.sleep(0)
             elif what == POWER_CUT:
-                await desk.lose_power(rng)
-            elif what == HOLD and desk.disk.held is None:
-                desk.disk.hold_syncs()
-            elif what == RELEASE and desk.disk.held is not None:
-                desk.disk.release_syncs()
+                await group_broker.lose_power(rng)
+            elif what == HOLD and group_broker.disk.held is None:
+                group_broker.disk.hold_syncs()
+            elif what == RELEASE and group_broker.disk.held is not None:
+                group_broker.disk.release_syncs()
             else:
                 await breathe()
             for each in seen:
-                now = await desk.offset(each)
+                now = await group_broker.offset(each)
                 assert now >= seen[each]
                 assert now >= acknowledged[each]
                 seen[each] = now
-        await desk.close()
+        await group_broker.close()
 
     asyncio.run(run())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from broker.members import subscription
 from semel_broker.groups.expiry import expired_offsets
-from semel_broker.groups.group import Group, GroupState, Member
+from semel_broker.groups.group import ClassicMember, Group, GroupState
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 
 RETENTION_MS = 1_000
@@ -17,7 +17,7 @@ def group_with(state: GroupState, protocol_type: str, *, since_ms: int = 0, meta
     group.offsets.apply(OffsetRecord("t", 0, CommittedOffset(1, commit_timestamp_ms=100)))
     if state is not GroupState.EMPTY:
         group.add(
-            Member(
+            ClassicMember(
                 member_id="m",
                 instance_id=None,
                 client_id="c",

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from broker.groups.consumer.test_stored_groups import beat, code_of
-from broker.groups.desk import Desk, breathe
+from broker.groups.group_broker import GroupBroker, breathe
 from semel_broker.answers import CloseConnectionError
 from semel_broker.groups.consumer.model import Classic, Member, SetMember
 from semel_broker.groups.consumer.records import change_of, rows
@@ -21,7 +21,7 @@ from semel_storage.internal_topics import decode_offsets_key
 PLACE = ("t", 0)
 
 
-async def join(desk: Desk, member_id: str = "", *, owned: bool = False) -> Joined:
+async def join(group_broker: GroupBroker, member_id: str = "", *, owned: bool = False) -> Joined:
     ask = Join(
         member_id=member_id,
         new_member_id="old",
@@ -33,10 +33,12 @@ async def join(desk: Desk, member_id: str = "", *, owned: bool = False) -> Joine
         protocol_type="consumer",
         protocols=(("range", encoded_subscription(1, ["t"], [PLACE] if owned else [])),),
     )
-    return await desk.ask.join("g", ask)
+    return await group_broker.ask.join("g", ask)
 
 
-async def sync(desk: Desk, joined: Joined, protocol: str = "range") -> tuple[tuple[str, int], ...] | None:
+async def sync(
+    group_broker: GroupBroker, joined: Joined, protocol: str = "range"
+) -> tuple[tuple[str, int], ...] | None:
     ask = Sync(
         member_id=joined.member_id,
         instance_id=None,
@@ -45,97 +47,101 @@ async def sync(desk: Desk, joined: Joined, protocol: str = "range") -> tuple[tup
         protocol=protocol,
         assignments={joined.member_id: encoded_assignment(1, [PLACE])},
     )
-    return assignment_of((await desk.ask.sync("g", ask)).assignment)
+    return assignment_of((await group_broker.ask.sync("g", ask)).assignment)
 
 
-async def group_of(desk: Desk) -> Group:
-    return (await desk.groups.shard("g")).groups["g"]
+async def group_of(group_broker: GroupBroker) -> Group:
+    return (await group_broker.groups.shard("g")).groups["g"]
 
 
-async def classic(desk: Desk) -> Joined:
+async def classic(group_broker: GroupBroker) -> Joined:
     """A stable classic group of one."""
-    joined = await join(desk)
-    assert await sync(desk, joined) == (PLACE,)
+    joined = await join(group_broker)
+    assert await sync(group_broker, joined) == (PLACE,)
     return joined
 
 
-async def mixed(desk: Desk) -> tuple[Joined, int]:
+async def mixed(group_broker: GroupBroker) -> tuple[Joined, int]:
     """A stable group of the consumer protocol with a classic member, which has the only partition, and one more."""
-    await classic(desk)
-    await beat(desk, "new")
-    joined = await join(desk, "old", owned=True)
-    assert await sync(desk, joined) == (PLACE,)
-    return joined, (await beat(desk, "new", joined.generation_id)).epoch
+    await classic(group_broker)
+    await beat(group_broker, "new")
+    joined = await join(group_broker, "old", owned=True)
+    assert await sync(group_broker, joined) == (PLACE,)
+    return joined, (await beat(group_broker, "new", joined.generation_id)).epoch
 
 
 @pytest.fixture
-async def desk() -> object:
-    desk = await Desk().open()
-    yield desk
-    await desk.close()
+async def group_broker() -> object:
+    group_broker = await GroupBroker().open()
+    yield group_broker
+    await group_broker.close()
 
 
-async def test_a_coordinator_that_dies_during_an_upgrade_has_the_old_group_or_the_new_one(desk: Desk) -> None:
+async def test_a_coordinator_that_dies_during_an_upgrade_has_the_old_group_or_the_new_one(
+    group_broker: GroupBroker,
+) -> None:
     for seed in range(6):
-        joined = await classic(desk)
-        desk.disk.hold_syncs()
-        task = asyncio.create_task(beat(desk, "new"))
+        joined = await classic(group_broker)
+        group_broker.disk.hold_syncs()
+        task = asyncio.create_task(beat(group_broker, "new"))
         await breathe()
-        await desk.lose_power(Random(seed))
+        await group_broker.lose_power(Random(seed))
         assert task.done()
-        group = await group_of(desk)
+        group = await group_of(group_broker)
         if group.consumer is None:
             assert list(group.members) == ["old"]
             assert group.state is GroupState.STABLE
         else:
             assert sorted(group.consumer.members) == ["new", "old"]
             assert group.members == {}
-        await desk.commit({0: 5}, member_id="old", generation=joined.generation_id)
-        await desk.ask.leave("g", [("old", None), ("new", None)])
-        await desk.lose_power()
+        await group_broker.commit({0: 5}, member_id="old", generation=joined.generation_id)
+        await group_broker.ask.leave("g", [("old", None), ("new", None)])
+        await group_broker.lose_power()
 
 
-async def test_a_late_commit_is_refused_when_the_group_has_changed_its_protocol(desk: Desk) -> None:
-    joined = await classic(desk)
+async def test_a_late_commit_is_refused_when_the_group_has_changed_its_protocol(group_broker: GroupBroker) -> None:
+    joined = await classic(group_broker)
 
     async def commit(offset: int, connection: int) -> None:
-        record = OffsetRecord("t", 0, CommittedOffset(offset, topic_id=desk.topics.required("t").topic_id))
-        await desk.ask.commit("g", [record], member_id="old", generation_id=joined.generation_id, connection=connection)
+        record = OffsetRecord("t", 0, CommittedOffset(offset, topic_id=group_broker.topics.required("t").topic_id))
+        await group_broker.ask.commit(
+            "g", [record], member_id="old", generation_id=joined.generation_id, connection=connection
+        )
 
     await commit(12, connection=7)
-    await beat(desk, "new")
+    await beat(group_broker, "new")
     with pytest.raises(CloseConnectionError):
         await commit(8, connection=3)
     await commit(13, connection=7)
-    assert await desk.offset() == 13
+    assert await group_broker.offset() == 13
 
 
-async def test_a_classic_member_is_served_while_the_upgrade_is_under_way(desk: Desk) -> None:
-    joined = await classic(desk)
-    desk.disk.hold_syncs()
-    upgrading = asyncio.create_task(beat(desk, "new"))
+async def test_a_classic_member_is_served_while_the_upgrade_is_under_way(group_broker: GroupBroker) -> None:
+    joined = await classic(group_broker)
+    group_broker.disk.hold_syncs()
+    upgrading = asyncio.create_task(beat(group_broker, "new"))
     await breathe()
-    await desk.ask.heartbeat("g", joined.generation_id, "old", None)
-    rejoining = asyncio.create_task(join(desk, "old", owned=True))
-    assert await code_of(sync(desk, joined)) is ErrorCode.REBALANCE_IN_PROGRESS
-    committing = asyncio.create_task(desk.commit({0: 5}, member_id="old", generation=joined.generation_id))
+    await group_broker.ask.heartbeat("g", joined.generation_id, "old", None)
+    rejoining = asyncio.create_task(join(group_broker, "old", owned=True))
+    assert await code_of(sync(group_broker, joined)) is ErrorCode.REBALANCE_IN_PROGRESS
+    committing = asyncio.create_task(group_broker.commit({0: 5}, member_id="old", generation=joined.generation_id))
     await breathe()
     assert (upgrading.done(), rejoining.done()) == (False, False)
-    desk.disk.release_syncs()
+    group_broker.disk.release_syncs()
     place = await upgrading
     await committing
     again = await rejoining
     assert (again.generation_id, again.leader, place.assigned) == (place.epoch, "", frozenset())
-    assert await sync(desk, again) == (PLACE,)
-    assert await desk.offset() == 5
+    assert await sync(group_broker, again) == (PLACE,)
+    assert await group_broker.offset() == 5
 
 
 @pytest.mark.parametrize("ends", ["upgrade", "downgrade"])
 async def test_a_change_of_protocol_that_is_not_stored_has_not_happened(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, ends: str
+    group_broker: GroupBroker, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    joined, epoch = (await classic(desk), 0) if ends == "upgrade" else await mixed(desk)
-    shard = await desk.groups.shard("g")
+    joined, epoch = (await classic(group_broker), 0) if ends == "upgrade" else await mixed(group_broker)
+    shard = await group_broker.groups.shard("g")
     partition = shard._journal._partition
 
     def refuse(*args: object, **kwargs: object) -> None:
@@ -143,62 +149,64 @@ async def test_a_change_of_protocol_that_is_not_stored_has_not_happened(
 
     with monkeypatch.context() as patch:
         patch.setattr(partition, "append", refuse)
-        failing = beat(desk, "new") if ends == "upgrade" else beat(desk, "new", -1)
+        failing = beat(group_broker, "new") if ends == "upgrade" else beat(group_broker, "new", -1)
         assert await code_of(failing) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    group = await group_of(desk)
-    await desk.ask.heartbeat("g", joined.generation_id, "old", None)
-    await desk.commit({0: 5}, member_id="old", generation=joined.generation_id)
+    group = await group_of(group_broker)
+    await group_broker.ask.heartbeat("g", joined.generation_id, "old", None)
+    await group_broker.commit({0: 5}, member_id="old", generation=joined.generation_id)
     if ends == "upgrade":
         assert (group.state, group.is_upgrading, group.consumer) == (GroupState.STABLE, False, None)
-        assert (await beat(desk, "new")).epoch == joined.generation_id + 1
+        assert (await beat(group_broker, "new")).epoch == joined.generation_id + 1
     else:
-        assert (await beat(desk, "new", epoch)).epoch == epoch
-        await beat(desk, "new", -1)
+        assert (await beat(group_broker, "new", epoch)).epoch == epoch
+        await beat(group_broker, "new", -1)
         assert list(group.members) == ["old"]
 
 
-async def test_a_session_ends_though_its_group_was_about_to_be_upgraded(desk: Desk) -> None:
-    await classic(desk)
-    group = await group_of(desk)
+async def test_a_session_ends_though_its_group_was_about_to_be_upgraded(group_broker: GroupBroker) -> None:
+    await classic(group_broker)
+    group = await group_of(group_broker)
     group.is_upgrading = True
-    desk.monotonic_s += 11
-    shard = await desk.groups.shard("g")
-    assert shard._check_deadline(("g", "old"), int(desk.monotonic_s * 1000)) is not None, "it is checked again"
+    group_broker.monotonic_s += 11
+    shard = await group_broker.groups.shard("g")
+    assert shard._check_deadline(("g", "old"), int(group_broker.monotonic_s * 1000)) is not None, "it is checked again"
     group.is_upgrading = False
-    assert shard._check_deadline(("g", "old"), int(desk.monotonic_s * 1000)) is None
+    assert shard._check_deadline(("g", "old"), int(group_broker.monotonic_s * 1000)) is None
     assert group.members == {}
 
 
-async def test_a_group_is_not_deleted_while_its_first_member_joins(desk: Desk) -> None:
-    await desk.commit({0: 5})
-    desk.disk.hold_syncs()
-    joining = asyncio.create_task(beat(desk, "new"))
+async def test_a_group_is_not_deleted_while_its_first_member_joins(group_broker: GroupBroker) -> None:
+    await group_broker.commit({0: 5})
+    group_broker.disk.hold_syncs()
+    joining = asyncio.create_task(beat(group_broker, "new"))
     await breathe()
-    deleting = asyncio.create_task((await desk.groups.shard("g")).delete_group("g"))
+    deleting = asyncio.create_task((await group_broker.groups.shard("g")).delete_group("g"))
     await breathe()
-    desk.disk.release_syncs()
+    group_broker.disk.release_syncs()
     assert (await joining).epoch == 1
     assert await code_of(deleting) is ErrorCode.NON_EMPTY_GROUP
-    assert (await beat(desk, "new", 1)).epoch == 1
+    assert (await beat(group_broker, "new", 1)).epoch == 1
 
 
-async def test_two_members_that_upgrade_at_once_are_in_one_group(desk: Desk) -> None:
-    await classic(desk)
-    places = await asyncio.gather(beat(desk, "new"), beat(desk, "newer"))
+async def test_two_members_that_upgrade_at_once_are_in_one_group(group_broker: GroupBroker) -> None:
+    await classic(group_broker)
+    places = await asyncio.gather(beat(group_broker, "new"), beat(group_broker, "newer"))
     assert sorted(place.epoch for place in places) == [2, 3]
-    group = (await group_of(desk)).consumer
+    group = (await group_of(group_broker)).consumer
     assert group is not None
     assert sorted(group.members) == ["new", "newer", "old"]
 
 
-async def test_sync_with_another_assignor_than_the_member_has_is_refused(desk: Desk) -> None:
-    joined, _ = await mixed(desk)
-    assert await code_of(sync(desk, joined, "sticky")) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+async def test_sync_with_another_assignor_than_the_member_has_is_refused(group_broker: GroupBroker) -> None:
+    joined, _ = await mixed(group_broker)
+    assert await code_of(sync(group_broker, joined, "sticky")) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-async def test_a_partition_that_a_cooperative_member_may_still_be_revoking_waits_for_it(desk: Desk) -> None:
+async def test_a_partition_that_a_cooperative_member_may_still_be_revoking_waits_for_it(
+    group_broker: GroupBroker,
+) -> None:
     """Its last JoinGroup claimed the partition, and its generation has taken it away."""
-    joined = await join(desk, owned=True)
+    joined = await join(group_broker, owned=True)
     ask = Sync(
         member_id="old",
         instance_id=None,
@@ -207,28 +215,28 @@ async def test_a_partition_that_a_cooperative_member_may_still_be_revoking_waits
         protocol=None,
         assignments={"old": encoded_assignment(1, [])},
     )
-    await desk.ask.sync("g", ask)
-    assert (await beat(desk, "new")).assigned == frozenset()
-    again = await join(desk, "old", owned=True)
-    assert await sync(desk, again) == ()
-    assert (await beat(desk, "new", 2, owned=frozenset())).assigned in (None, frozenset())
-    await join(desk, "old")
-    group = (await group_of(desk)).consumer
+    await group_broker.ask.sync("g", ask)
+    assert (await beat(group_broker, "new")).assigned == frozenset()
+    again = await join(group_broker, "old", owned=True)
+    assert await sync(group_broker, again) == ()
+    assert (await beat(group_broker, "new", 2, owned=frozenset())).assigned in (None, frozenset())
+    await join(group_broker, "old")
+    group = (await group_of(group_broker)).consumer
     assert group is not None
     assert group.has_reached_target("old")
 
 
-async def test_a_classic_member_commits_at_its_last_generation_what_only_it_can_have(desk: Desk) -> None:
-    await classic(desk)
-    await beat(desk, "new")
-    joined = await join(desk, "old", owned=True)
-    await desk.commit({0: 5}, member_id="old", generation=joined.generation_id - 1)
-    refused = desk.commit({1: 5}, member_id="old", generation=joined.generation_id - 1)
+async def test_a_classic_member_commits_at_its_last_generation_what_only_it_can_have(group_broker: GroupBroker) -> None:
+    await classic(group_broker)
+    await beat(group_broker, "new")
+    joined = await join(group_broker, "old", owned=True)
+    await group_broker.commit({0: 5}, member_id="old", generation=joined.generation_id - 1)
+    refused = group_broker.commit({1: 5}, member_id="old", generation=joined.generation_id - 1)
     assert await code_of(refused) is ErrorCode.ILLEGAL_GENERATION
-    assert await code_of(desk.commit({0: 6}, member_id="old", generation=0)) is ErrorCode.ILLEGAL_GENERATION
-    assert await desk.offset() == 5
-    assert await sync(desk, joined) == (PLACE,)
-    late = desk.commit({0: 6}, member_id="old", generation=joined.generation_id - 1)
+    assert await code_of(group_broker.commit({0: 6}, member_id="old", generation=0)) is ErrorCode.ILLEGAL_GENERATION
+    assert await group_broker.offset() == 5
+    assert await sync(group_broker, joined) == (PLACE,)
+    late = group_broker.commit({0: 6}, member_id="old", generation=joined.generation_id - 1)
     assert await code_of(late) is ErrorCode.ILLEGAL_GENERATION
 
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import pytest
-from broker.groups.room import Room
+from broker.groups.group_state_driver import GroupStateDriver
 from hypothesis import given
 from hypothesis import strategies as st
 from semel_broker.groups.group import Group, GroupState
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.records import group_row, group_tombstone, offset_rows
-from semel_broker.groups.replay import Replay
-from semel_broker.groups.requests import Moment
+from semel_broker.groups.replay import GroupReplay
+from semel_broker.groups.requests import TimePoint
 from semel_broker.groups.state import Assign
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ProtocolError
 from semel_protocol.records import Record, build_batch
 from semel_storage.internal_topics import GroupMetadataValue, OffsetCommitValue, decode_versioned
 
-NOW = Moment(5_000, 1_700_000_000_000)
+NOW = TimePoint(5_000, 1_700_000_000_000)
 
 
 def replay(*rows: tuple[bytes | None, bytes | None]) -> dict[str, Group]:
-    it = Replay()
+    it = GroupReplay()
     for offset, (key, value) in enumerate(rows):
         batch = build_batch([Record(0, NOW.wall_ms, key, value)], base_offset=offset)
         it.feed(0, read_header(batch), batch)
@@ -44,7 +44,7 @@ def test_offset_with_an_expiry_of_its_own_is_stored_in_the_version_that_has_one(
 
 
 def test_group_is_stored_as_kafka_stores_it() -> None:
-    room = Room(hold=True)
+    room = GroupStateDriver(hold=True)
     member = room.joined(room.join(instance="i")).member_id
     room.sync(member, {member: b"A"})
     key, value = group_row(room.group, room.unsettled[0], NOW)
@@ -61,7 +61,7 @@ def test_group_is_stored_as_kafka_stores_it() -> None:
 
 
 def test_stored_group_comes_back_stable_with_its_members() -> None:
-    room = Room(hold=True)
+    room = GroupStateDriver(hold=True)
     member = room.joined(room.join(instance="i")).member_id
     room.sync(member, {member: b"A"})
     group = replay(group_row(room.group, room.unsettled[0], NOW))["g"]

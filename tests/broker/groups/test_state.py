@@ -1,7 +1,7 @@
 """How a group moves, one rule a test; no broker, no clock."""
 
 import pytest
-from broker.groups.room import REBALANCE_MS, SESSION_MS, Room
+from broker.groups.group_state_driver import REBALANCE_MS, SESSION_MS, GroupStateDriver
 from semel_broker.groups.embedded import encoded_assignment, encoded_subscription
 from semel_broker.groups.group import NEXT, GroupState
 from semel_broker.groups.state import AWAITED_MS
@@ -13,7 +13,7 @@ ANY = GroupState
 def test_transitions_are_those_of_the_table_and_no_others() -> None:
     for before in GroupState:
         for after in GroupState:
-            room = Room()
+            room = GroupStateDriver()
             room.group.state = before
             if after in NEXT[before]:
                 room.group.enter(after, 0)
@@ -24,7 +24,7 @@ def test_transitions_are_those_of_the_table_and_no_others() -> None:
 
 
 def test_first_member_leads_and_sees_all_members() -> None:
-    room = Room()
+    room = GroupStateDriver()
     joined = room.joined(room.join())
     assert (joined.generation_id, joined.leader, joined.protocol) == (1, joined.member_id, "range")
     assert [(m.member_id, m.metadata) for m in joined.members] == [(joined.member_id, b"range-metadata")]
@@ -32,7 +32,7 @@ def test_first_member_leads_and_sees_all_members() -> None:
 
 
 def test_newcomer_starts_a_rebalance_that_ends_when_all_have_joined() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (first,) = room.stable(1)
     newcomer = room.join()
     assert room.heartbeat(first) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -45,7 +45,7 @@ def test_newcomer_starts_a_rebalance_that_ends_when_all_have_joined() -> None:
 
 
 def test_followers_get_their_assignment_once_the_leaders_is_durable() -> None:
-    room = Room()
+    room = GroupStateDriver()
     first = room.joined(room.join()).member_id
     second = room.join()
     room.join(first)
@@ -60,13 +60,13 @@ def test_followers_get_their_assignment_once_the_leaders_is_durable() -> None:
 
 
 def test_a_member_without_an_assignment_gets_an_empty_one() -> None:
-    room = Room()
+    room = GroupStateDriver()
     member = room.joined(room.join()).member_id
     assert room.assignment(room.sync(member, {})) == b""
 
 
 def test_assignment_that_becomes_durable_after_the_next_rebalance_began_is_void() -> None:
-    room = Room(hold=True)
+    room = GroupStateDriver(hold=True)
     member = room.joined(room.join()).member_id
     sync = room.sync(member, {member: b"old"})
     newcomer = room.join()
@@ -77,7 +77,7 @@ def test_assignment_that_becomes_durable_after_the_next_rebalance_began_is_void(
 
 
 def test_assignment_that_cannot_be_stored_starts_the_generation_over() -> None:
-    room = Room(hold=True)
+    room = GroupStateDriver(hold=True)
     member = room.joined(room.join()).member_id
     sync = room.sync(member, {member: b"a"})
     room.refuse(KafkaError(ErrorCode.NOT_COORDINATOR))
@@ -87,7 +87,7 @@ def test_assignment_that_cannot_be_stored_starts_the_generation_over() -> None:
 
 
 def test_follower_that_joins_again_unchanged_is_answered_at_once() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, follower = room.stable(2)
     generation = room.group.generation_id
     joined = room.joined(room.join(follower))
@@ -96,28 +96,28 @@ def test_follower_that_joins_again_unchanged_is_answered_at_once() -> None:
 
 
 def test_follower_that_joins_again_with_other_metadata_rebalances() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, follower = room.stable(2, protocols="range sticky")
     assert room.join(follower, protocols="sticky range") not in room.answers
     assert room.heartbeat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_leader_that_joins_again_rebalances() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, follower = room.stable(2)
     assert room.join(leader) not in room.answers
     assert room.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_join_repeated_after_a_lost_answer_is_answered_with_the_same_generation() -> None:
-    room = Room()
+    room = GroupStateDriver()
     first = room.joined(room.join())
     again = room.joined(room.join(first.member_id))
     assert again == first
 
 
 def test_earlier_try_of_a_waiting_join_is_let_go() -> None:
-    room = Room()
+    room = GroupStateDriver()
     _, follower = room.stable(2)
     room.join()
     try_one = room.join(follower)
@@ -127,7 +127,7 @@ def test_earlier_try_of_a_waiting_join_is_let_go() -> None:
 
 
 def test_sync_repeated_while_stable_gets_the_assignment_again() -> None:
-    room = Room()
+    room = GroupStateDriver()
     _, follower = room.stable(2)
     assert room.assignment(room.sync(follower)) == follower.encode()
 
@@ -136,7 +136,7 @@ def test_sync_repeated_while_stable_gets_the_assignment_again() -> None:
     ("protocols", "protocol_type"), [("sticky", "consumer"), ("range", "connect"), ("", "consumer"), ("range", "")]
 )
 def test_newcomer_without_a_common_protocol_is_refused(protocols: str, protocol_type: str) -> None:
-    room = Room()
+    room = GroupStateDriver()
     room.stable(1)
     refused = room.join(protocols=protocols, protocol_type=protocol_type)
     assert room.code(refused) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -144,7 +144,7 @@ def test_newcomer_without_a_common_protocol_is_refused(protocols: str, protocol_
 
 
 def test_protocol_that_most_prefer_among_the_common_ones_is_chosen() -> None:
-    room = Room()
+    room = GroupStateDriver()
     first = room.joined(room.join(protocols="x range sticky")).member_id
     room.join(protocols="sticky range")
     room.join(protocols="sticky range")
@@ -153,7 +153,7 @@ def test_protocol_that_most_prefer_among_the_common_ones_is_chosen() -> None:
 
 
 def test_lone_member_may_change_its_protocol() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (member,) = room.stable(1)
     assert room.joined(room.join(member, protocols="sticky")).protocol == "sticky"
 
@@ -162,7 +162,7 @@ def test_lone_member_may_change_its_protocol() -> None:
 
 
 def test_kip394_newcomer_is_given_an_id_and_joins_with_it() -> None:
-    room = Room()
+    room = GroupStateDriver()
     given = room.given_id(room.join(must_return=True))
     assert room.group.members == {}
     joined = room.joined(room.join(given, must_return=True))
@@ -171,7 +171,7 @@ def test_kip394_newcomer_is_given_an_id_and_joins_with_it() -> None:
 
 
 def test_kip394_rebalance_waits_for_those_sent_away_for_an_id() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (first,) = room.stable(1)
     given = room.given_id(room.join(must_return=True))
     again = room.join(first)
@@ -181,7 +181,7 @@ def test_kip394_rebalance_waits_for_those_sent_away_for_an_id() -> None:
 
 
 def test_kip394_unused_id_is_waited_for_only_a_moment_and_lapses_after_the_session_timeout() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (first,) = room.stable(1)
     given, used_late = (room.given_id(room.join(must_return=True)) for _ in range(2))
     again = room.join(first)
@@ -198,7 +198,7 @@ def test_kip394_unused_id_is_waited_for_only_a_moment_and_lapses_after_the_sessi
 
 
 def test_rebalance_does_not_wait_for_an_id_whose_connection_is_lost() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (first,) = room.stable(1)
     asked = room.join(must_return=True)
     given = room.given_id(asked)
@@ -213,7 +213,7 @@ def test_rebalance_does_not_wait_for_an_id_whose_connection_is_lost() -> None:
 
 
 def test_new_member_whose_connection_is_lost_is_not_part_of_the_generation() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (first,) = room.stable(1)
     gone = room.join()
     again = room.join(must_return=True)
@@ -228,7 +228,7 @@ def test_new_member_whose_connection_is_lost_is_not_part_of_the_generation() -> 
 
 
 def test_member_that_came_back_over_another_connection_is_not_lost_with_the_former_one() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (first,) = room.stable(1)
     given = room.given_id(room.join(must_return=True))
     former = room.join(given)
@@ -240,7 +240,7 @@ def test_member_that_came_back_over_another_connection_is_not_lost_with_the_form
 
 @pytest.mark.parametrize("instance", [None, "a"])
 def test_member_of_a_generation_keeps_its_place_when_its_connection_is_lost(instance: str | None) -> None:
-    room = Room()
+    room = GroupStateDriver()
     first = room.joined(room.join(instance=instance)).member_id
     room.sync(first, {})
     other = room.join()
@@ -249,26 +249,26 @@ def test_member_of_a_generation_keeps_its_place_when_its_connection_is_lost(inst
 
 
 def test_new_static_member_whose_connection_is_lost_leaves_nothing() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (first,) = room.stable(1)
     room.lose(room.join(instance="a"))
     assert (room.group.static_members, list(room.group.members), room.group.pending) == ({}, [first], {})
 
 
 def test_kip394_id_may_be_given_back() -> None:
-    room = Room()
+    room = GroupStateDriver()
     given = room.given_id(room.join(must_return=True))
     assert room.leave(given) is ErrorCode.NONE
     assert room.group.is_disposable
 
 
 def test_kip394_static_member_is_admitted_directly() -> None:
-    room = Room()
+    room = GroupStateDriver()
     assert room.joined(room.join(instance="s", must_return=True)).generation_id == 1
 
 
 def test_kip394_given_id_does_not_admit_to_another_members_instance() -> None:
-    room = Room()
+    room = GroupStateDriver()
     given = room.given_id(room.join(must_return=True))
     room.join(instance="s")
     assert room.code(room.join(given, instance="s")) is ErrorCode.FENCED_INSTANCE_ID
@@ -279,7 +279,7 @@ def test_kip394_given_id_does_not_admit_to_another_members_instance() -> None:
 
 
 def test_stranger_is_unknown_everywhere() -> None:
-    room = Room()
+    room = GroupStateDriver()
     room.stable(1)
     assert room.code(room.join("stranger")) is ErrorCode.UNKNOWN_MEMBER_ID
     assert room.code(room.sync("stranger")) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -289,7 +289,7 @@ def test_stranger_is_unknown_everywhere() -> None:
 
 
 def test_other_generation_is_refused_everywhere() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (member,) = room.stable(1)
     for generation in (0, 2, -1):
         assert room.code(room.sync(member, generation=generation)) is ErrorCode.ILLEGAL_GENERATION
@@ -298,7 +298,7 @@ def test_other_generation_is_refused_everywhere() -> None:
 
 
 def test_commit_is_allowed_until_the_next_generation_begins() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (member,) = room.stable(1)
     generation = room.group.generation_id
     assert room.check_commit(member, generation) is ErrorCode.NONE
@@ -310,7 +310,7 @@ def test_commit_is_allowed_until_the_next_generation_begins() -> None:
 
 
 def test_simple_consumer_may_commit_only_while_there_are_no_members() -> None:
-    room = Room()
+    room = GroupStateDriver()
     assert room.check_commit("", -1) is ErrorCode.NONE
     (member,) = room.stable(1)
     assert room.check_commit("", -1) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -319,7 +319,7 @@ def test_simple_consumer_may_commit_only_while_there_are_no_members() -> None:
 
 
 def test_full_group_refuses_new_members() -> None:
-    room = Room(size_max=2)
+    room = GroupStateDriver(size_max=2)
     first, _ = room.stable(2)
     assert room.code(room.join()) is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert room.group.state is GroupState.STABLE
@@ -327,7 +327,7 @@ def test_full_group_refuses_new_members() -> None:
 
 
 def test_id_given_out_that_finds_no_room_is_waited_for_no_longer() -> None:
-    room = Room(size_max=2)
+    room = GroupStateDriver(size_max=2)
     (first,) = room.stable(1)
     given = room.given_id(room.join(must_return=True))
     second = room.join()
@@ -341,7 +341,7 @@ def test_id_given_out_that_finds_no_room_is_waited_for_no_longer() -> None:
 
 
 def test_silent_member_expires_and_the_others_rebalance() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, follower = room.stable(2)
     room.pass_time(SESSION_MS - 1)
     assert room.heartbeat(follower) is ErrorCode.NONE
@@ -354,7 +354,7 @@ def test_silent_member_expires_and_the_others_rebalance() -> None:
 
 
 def test_commit_and_sync_keep_a_session_alive() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (member,) = room.stable(1)
     room.pass_time(SESSION_MS - 1)
     room.check_commit(member, 1)
@@ -365,7 +365,7 @@ def test_commit_and_sync_keep_a_session_alive() -> None:
 
 
 def test_member_waiting_in_join_does_not_expire() -> None:
-    room = Room()
+    room = GroupStateDriver()
     first, second = room.stable(2)
     again = room.join(first)
     while room.now_ms < 1_000 + SESSION_MS * 2:
@@ -376,7 +376,7 @@ def test_member_waiting_in_join_does_not_expire() -> None:
 
 
 def test_rebalance_timeout_leaves_the_late_behind() -> None:
-    room = Room()
+    room = GroupStateDriver()
     first, second = room.stable(2)
     again = room.join(first)
     for _ in range(REBALANCE_MS // 5_000):
@@ -388,7 +388,7 @@ def test_rebalance_timeout_leaves_the_late_behind() -> None:
 
 
 def test_new_leader_is_chosen_among_those_who_joined() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, follower = room.stable(2)
     newcomer = room.join()
     again = room.join(follower)
@@ -400,7 +400,7 @@ def test_new_leader_is_chosen_among_those_who_joined() -> None:
 
 
 def test_member_that_never_syncs_is_put_out_after_the_rebalance_timeout() -> None:
-    room = Room()
+    room = GroupStateDriver()
     first = room.joined(room.join()).member_id
     second = room.join()
     room.join(first)
@@ -414,7 +414,7 @@ def test_member_that_never_syncs_is_put_out_after_the_rebalance_timeout() -> Non
 
 
 def test_initial_delay_gathers_members_into_one_generation() -> None:
-    room = Room(delay_ms=3_000)
+    room = GroupStateDriver(delay_ms=3_000)
     tokens = [room.join()]
     for _ in range(3):
         room.pass_time(2_000)
@@ -427,7 +427,7 @@ def test_initial_delay_gathers_members_into_one_generation() -> None:
 
 
 def test_initial_delay_ends_with_the_rebalance_timeout_however_many_come() -> None:
-    room = Room(delay_ms=3_000)
+    room = GroupStateDriver(delay_ms=3_000)
     first = room.join()
     for _ in range(REBALANCE_MS // 1_000):
         room.pass_time(1_000)
@@ -436,7 +436,7 @@ def test_initial_delay_ends_with_the_rebalance_timeout_however_many_come() -> No
 
 
 def test_initial_delay_does_not_hold_up_later_rebalances() -> None:
-    room = Room(delay_ms=3_000)
+    room = GroupStateDriver(delay_ms=3_000)
     first = room.join()
     room.pass_time(3_000)
     newcomer = room.join()
@@ -445,7 +445,7 @@ def test_initial_delay_does_not_hold_up_later_rebalances() -> None:
 
 
 def test_new_member_that_waits_for_five_minutes_is_removed() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (first,) = room.stable(1)
     room.group.members[first].rebalance_timeout_ms = 3_600_000
     newcomer = room.join()
@@ -456,7 +456,7 @@ def test_new_member_that_waits_for_five_minutes_is_removed() -> None:
 
 
 def test_shorter_session_of_a_rejoin_counts() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (first,) = room.stable(1)
     room.sync(room.joined(room.join(first, session_ms=1_000)).member_id)
     room.pass_time(1_000)
@@ -467,7 +467,7 @@ def test_shorter_session_of_a_rejoin_counts() -> None:
 
 
 def test_last_member_leaves_an_empty_group_of_the_next_generation() -> None:
-    room = Room()
+    room = GroupStateDriver()
     (member,) = room.stable(1)
     assert room.leave(member) is ErrorCode.NONE
     assert (room.group.state, room.group.generation_id, room.group.leader) == (GroupState.EMPTY, 2, None)
@@ -476,7 +476,7 @@ def test_last_member_leaves_an_empty_group_of_the_next_generation() -> None:
 
 
 def test_leaving_completes_a_rebalance_that_waited_for_it() -> None:
-    room = Room()
+    room = GroupStateDriver()
     first, second = room.stable(2)
     again = room.join(first)
     assert room.leave(second) is ErrorCode.NONE
@@ -484,7 +484,7 @@ def test_leaving_completes_a_rebalance_that_waited_for_it() -> None:
 
 
 def test_leaving_answers_the_leavers_own_requests() -> None:
-    room = Room()
+    room = GroupStateDriver()
     first, second = room.stable(2)
     again = room.join(first)
     assert room.leave(first) is ErrorCode.NONE
@@ -495,7 +495,7 @@ def test_leaving_answers_the_leavers_own_requests() -> None:
 # --- static members (KIP-345) ---
 
 
-def static_pair(room: Room) -> tuple[str, str]:
+def static_pair(room: GroupStateDriver) -> tuple[str, str]:
     """A stable group of the instances a (leader) and b."""
     first = room.joined(room.join(instance="a")).member_id
     second = room.join(instance="b")
@@ -507,7 +507,7 @@ def static_pair(room: Room) -> tuple[str, str]:
 
 
 def test_kip345_restarted_member_gets_its_place_without_a_rebalance() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, follower = static_pair(room)
     joined = room.joined(room.join(instance="b"))
     assert joined.member_id != follower
@@ -517,7 +517,7 @@ def test_kip345_restarted_member_gets_its_place_without_a_rebalance() -> None:
 
 
 def test_kip345_old_incarnation_is_fenced() -> None:
-    room = Room()
+    room = GroupStateDriver()
     _, follower = static_pair(room)
     room.join(instance="b")
     assert room.heartbeat(follower, instance="b") is ErrorCode.FENCED_INSTANCE_ID
@@ -526,7 +526,7 @@ def test_kip345_old_incarnation_is_fenced() -> None:
 
 
 def test_kip345_restarted_leader_gets_the_old_id_as_leader_so_that_it_does_not_assign() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, _ = static_pair(room)
     joined = room.joined(room.join(instance="a"))
     assert (joined.leader, joined.members) == (leader, ())
@@ -535,7 +535,7 @@ def test_kip345_restarted_leader_gets_the_old_id_as_leader_so_that_it_does_not_a
 
 
 def test_kip814_restarted_leader_skips_the_assignment() -> None:
-    room = Room()
+    room = GroupStateDriver()
     static_pair(room)
     joined = room.joined(room.join(instance="a", may_skip=True))
     assert joined.leader == joined.member_id
@@ -544,7 +544,7 @@ def test_kip814_restarted_leader_skips_the_assignment() -> None:
 
 
 def test_kip345_takeover_counts_only_once_durable() -> None:
-    room = Room()
+    room = GroupStateDriver()
     _, follower = static_pair(room)
     room.hold = True
     token = room.join(instance="b")
@@ -556,7 +556,7 @@ def test_kip345_takeover_counts_only_once_durable() -> None:
 
 
 def test_kip345_of_two_takeovers_at_once_the_later_wins() -> None:
-    room = Room()
+    room = GroupStateDriver()
     static_pair(room)
     room.hold = True
     one, two = room.join(instance="b"), room.join(instance="b")
@@ -568,7 +568,7 @@ def test_kip345_of_two_takeovers_at_once_the_later_wins() -> None:
 
 
 def test_kip345_takeover_overtaken_by_a_rebalance_joins_it() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, _ = static_pair(room)
     room.hold = True
     token = room.join(instance="b")
@@ -578,7 +578,7 @@ def test_kip345_takeover_overtaken_by_a_rebalance_joins_it() -> None:
 
 
 def test_kip345_takeover_that_cannot_be_stored_changes_nothing() -> None:
-    room = Room()
+    room = GroupStateDriver()
     _, follower = static_pair(room)
     room.hold = True
     token = room.join(instance="b")
@@ -588,14 +588,14 @@ def test_kip345_takeover_that_cannot_be_stored_changes_nothing() -> None:
 
 
 def test_kip345_restart_with_another_protocol_rebalances() -> None:
-    room = Room()
+    room = GroupStateDriver()
     member = room.joined(room.join(instance="a", protocols="range sticky")).member_id
     room.sync(member)
     assert room.joined(room.join(instance="a", protocols="sticky range")).generation_id == 2
 
 
 def test_kip345_absent_member_keeps_its_seat_through_a_rebalance() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, absent = static_pair(room)
     again = room.join(leader, instance="a")
     for _ in range(REBALANCE_MS // 5_000):
@@ -608,7 +608,7 @@ def test_kip345_absent_member_keeps_its_seat_through_a_rebalance() -> None:
 
 
 def test_kip345_rebalance_that_no_present_member_joined_waits_on() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, follower = static_pair(room)
     dynamic = room.join()
     assert dynamic not in room.answers
@@ -623,7 +623,7 @@ def test_kip345_rebalance_that_no_present_member_joined_waits_on() -> None:
 
 
 def test_kip345_removal_by_instance_id_alone() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, _ = static_pair(room)
     assert room.leave("", "b") is ErrorCode.NONE
     assert room.leave("", "b") is ErrorCode.UNKNOWN_MEMBER_ID
@@ -631,7 +631,7 @@ def test_kip345_removal_by_instance_id_alone() -> None:
 
 
 def test_kip345_takeover_during_a_rebalance_fences_the_waiting_incarnation() -> None:
-    room = Room()
+    room = GroupStateDriver()
     leader, follower = static_pair(room)
     old = room.join(leader, instance="a")
     new = room.join(instance="a")
@@ -646,7 +646,7 @@ def test_kip345_a_stored_takeover_that_no_longer_fits_the_group_is_answered_with
     The error must reach the new incarnation alone. If `apply` raised it, the journal would refuse the rows of other
     groups, too, although they are durable.
     """
-    room = Room()
+    room = GroupStateDriver()
     room.stable(1, instance="b", protocols="sticky range")
     room.hold = True
     takeover = room.join(instance="b", protocols="sticky")
@@ -667,7 +667,11 @@ def given(*partitions: int) -> bytes:
 
 
 def told_to_revoke(
-    room: Room, metadata: bytes, assigned: bytes, newcomer_assigned: bytes = b"", protocol_type: str = "consumer"
+    room: GroupStateDriver,
+    metadata: bytes,
+    assigned: bytes,
+    newcomer_assigned: bytes = b"",
+    protocol_type: str = "consumer",
 ) -> tuple[str, str]:
     """A static member joins with this metadata, and is assigned less than it owned; and a newcomer."""
     static = room.joined(room.join(instance="a", metadata=owning(), protocol_type=protocol_type)).member_id
@@ -683,7 +687,7 @@ def told_to_revoke(
 
 def test_static_member_that_returns_amid_a_cooperative_rebalance_completes_it() -> None:
     """Partitions that its former incarnation was to revoke have no owner until the next generation."""
-    room = Room()
+    room = GroupStateDriver()
     _, newcomer_id = told_to_revoke(room, owning(0, 1, 2, 3), given(0, 1))
     returned = room.join(instance="a", metadata=owning())
     assert room.group.state is GroupState.PREPARING_REBALANCE
@@ -708,14 +712,14 @@ def test_static_member_that_returns_amid_a_cooperative_rebalance_completes_it() 
 def test_static_member_returns_without_a_rebalance_if_nothing_was_to_be_revoked(
     metadata: bytes, assigned: bytes, newcomer_assigned: bytes
 ) -> None:
-    room = Room()
+    room = GroupStateDriver()
     told_to_revoke(room, metadata, assigned, newcomer_assigned)
     room.joined(room.join(instance="a", metadata=owning()))
     assert (room.group.state, room.group.generation_id) == (GroupState.STABLE, 2)
 
 
 def test_metadata_of_other_protocol_types_is_not_read() -> None:
-    room = Room()
+    room = GroupStateDriver()
     told_to_revoke(room, owning(0, 1, 2, 3), given(0, 1), protocol_type="connect")
     room.joined(room.join(instance="a", metadata=owning(), protocol_type="connect"))
     assert (room.group.state, room.group.generation_id) == (GroupState.STABLE, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.groups.room import SESSION_MS, Room
+from broker.groups.group_state_driver import SESSION_MS, GroupStateDriver
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.strategies import booleans, data, integers, sampled_from
@@ -19,7 +19,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = Room(size_max=5, hold=True)
+        self.room = GroupStateDriver(size_max=5, hold=True)
         self.ids: list[str] = []
         self.leaders: dict[int, str] = {}
         self.seen: set[str] = set()

@@ -6,24 +6,24 @@ import asyncio
 from typing import Any
 
 import msgspec
-from broker.groups.desk import Desk, breathe
+from broker.groups.group_broker import GroupBroker, breathe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import offset_rows
-from semel_broker.groups.replay import Replay
-from semel_broker.groups.requests import Moment
+from semel_broker.groups.replay import GroupReplay
+from semel_broker.groups.requests import TimePoint
 from semel_protocol.batch import read_header
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.records import Record, build_batch
 
-NOW = Moment(0, 0)
+NOW = TimePoint(0, 0)
 PRODUCERS = (7, 8)
 PARTITIONS = st.integers(0, 2)
 
 
-class Line(msgspec.Struct, frozen=True):
+class LogRecord(msgspec.Struct, frozen=True):
     """One record of the log. `producer` None: of no transaction; `offset` None: a tombstone; `commit`: a marker."""
 
     producer: int | None = None
@@ -33,15 +33,15 @@ class Line(msgspec.Struct, frozen=True):
 
 
 LINES = st.one_of(
-    st.builds(Line, st.none(), PARTITIONS, st.one_of(st.none(), st.integers(0, 99))),
-    st.builds(Line, st.sampled_from(PRODUCERS), PARTITIONS, st.integers(0, 99)),
-    st.builds(Line, producer=st.sampled_from(PRODUCERS), commit=st.booleans()),
+    st.builds(LogRecord, st.none(), PARTITIONS, st.one_of(st.none(), st.integers(0, 99))),
+    st.builds(LogRecord, st.sampled_from(PRODUCERS), PARTITIONS, st.integers(0, 99)),
+    st.builds(LogRecord, producer=st.sampled_from(PRODUCERS), commit=st.booleans()),
 )
 
 
-def replay(log: list[tuple[int, Line]]) -> tuple[dict[int, int], dict[int, list[int]]]:
+def replay(log: list[tuple[int, LogRecord]]) -> tuple[dict[int, int], dict[int, list[int]]]:
     """partition -> offset, and partition -> the offsets that transactions hold for it."""
-    it = Replay()
+    it = GroupReplay()
     for position, line in log:
         batch = batch_of(position, line)
         it.feed(3, read_header(batch), batch)
@@ -52,7 +52,7 @@ def replay(log: list[tuple[int, Line]]) -> tuple[dict[int, int], dict[int, list[
     return {p: committed.offset for _, p, committed in group.offsets} if group else {}, pending
 
 
-def batch_of(position: int, line: Line) -> bytes:
+def batch_of(position: int, line: LogRecord) -> bytes:
     if line.commit is not None:
         assert line.producer is not None
         marker = EndTxnMarker(ControlType.COMMIT if line.commit else ControlType.ABORT, 0)
@@ -72,7 +72,7 @@ def batch_of(position: int, line: Line) -> bytes:
     )
 
 
-def outcomes(log: list[Line]) -> list[bool | None]:
+def outcomes(log: list[LogRecord]) -> list[bool | None]:
     """For each line whether it counts: True, False (aborted), None (undecided)."""
     found: list[bool | None] = []
     for at, line in enumerate(log):
@@ -84,7 +84,7 @@ def outcomes(log: list[Line]) -> list[bool | None]:
     return found
 
 
-def model(log: list[Line]) -> tuple[dict[int, int], dict[int, list[int]]]:
+def model(log: list[LogRecord]) -> tuple[dict[int, int], dict[int, list[int]]]:
     """By the rule itself: the last record of a key counts, those of aborted transactions left out."""
     counts: dict[int, int] = {}
     pending: dict[int, dict[int, int]] = {}
@@ -107,13 +107,13 @@ def model(log: list[Line]) -> tuple[dict[int, int], dict[int, list[int]]]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(LINES, max_size=15))
-def test_a_replay_finds_the_last_record_that_counts(log: list[Line]) -> None:
+def test_a_replay_finds_the_last_record_that_counts(log: list[LogRecord]) -> None:
     assert replay(list(enumerate(log))) == model(log)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(LINES, max_size=15), st.data())
-def test_compaction_changes_nothing(log: list[Line], data: st.DataObject) -> None:
+def test_compaction_changes_nothing(log: list[LogRecord], data: st.DataObject) -> None:
     """It works up to the first undecided record, drops what was aborted, and keeps the last record of each key."""
     counts = outcomes(log)
     stable = next((at for at, outcome in enumerate(counts) if outcome is None), len(log))
@@ -168,57 +168,57 @@ def test_a_restart_finds_the_offsets_that_were_in_effect(acts: list[tuple[Any, .
     asyncio.run(restart_finds_what_was_seen(acts, durability))
 
 
-async def counted(desk: Desk) -> int:
+async def counted(group_broker: GroupBroker) -> int:
     """The offsets of all groups, each counted."""
-    groups = await desk.groups.groups()
-    pending = sum(len(desk.ask.unstable(group.group_id)) for group in groups)
+    groups = await group_broker.groups.groups()
+    pending = sum(len(group_broker.ask.unstable(group.group_id)) for group in groups)
     return pending + sum(len(list(group.offsets)) for group in groups)
 
 
 async def restart_finds_what_was_seen(acts: list[tuple[Any, ...]], durability: str) -> None:
-    desk = await Desk(durability=durability).open()
-    await desk.commit({9: 9}, group="first")
+    group_broker = await GroupBroker(durability=durability).open()
+    await group_broker.commit({9: 9}, group="first")
     tasks = []
     ends: dict[int, asyncio.Task[None]] = {}
     slow = False
     for act, *row in acts:
         if act == "slow disk" and not slow:
-            desk.disk.hold_syncs()
+            group_broker.disk.hold_syncs()
         elif act == "fast disk" and slow:
-            desk.disk.release_syncs()
+            group_broker.disk.release_syncs()
         if act.endswith("disk"):
             slow = act == "slow disk"
             continue
         if act == "hold" and row[2] in ends and not ends[row[2]].done():
             continue  # its transaction is being ended: the coordinator lets nothing in
-        tasks.append(asyncio.create_task(take(desk, act, row)))
+        tasks.append(asyncio.create_task(take(group_broker, act, row)))
         if act == "end":
             ends[row[0]] = tasks[-1]
         await breathe(3)
     if slow:
-        desk.disk.release_syncs()
+        group_broker.disk.release_syncs()
     for refused in await asyncio.gather(*tasks, return_exceptions=True):
         assert refused is None or getattr(refused, "code", None) is not None, refused
-    seen, unstable = await desk.everything(), sorted(desk.ask.unstable("g"))
-    offset_count = desk.groups.offset_count()
-    assert offset_count == await counted(desk)
-    await desk.restart()
-    assert desk.groups.offset_count() == offset_count
-    assert (await desk.everything(), sorted(desk.ask.unstable("g"))) == (seen, unstable)
-    await desk.close()
+    seen, unstable = await group_broker.everything(), sorted(group_broker.ask.unstable("g"))
+    offset_count = group_broker.groups.offset_count()
+    assert offset_count == await counted(group_broker)
+    await group_broker.restart()
+    assert group_broker.groups.offset_count() == offset_count
+    assert (await group_broker.everything(), sorted(group_broker.ask.unstable("g"))) == (seen, unstable)
+    await group_broker.close()
 
 
-async def take(desk: Desk, act: str, row: list[Any]) -> None:
+async def take(group_broker: GroupBroker, act: str, row: list[Any]) -> None:
     if act == "commit":
-        await desk.commit({row[0]: row[1]})
+        await group_broker.commit({row[0]: row[1]})
     elif act == "hold":
-        await desk.hold({row[0]: row[1]}, row[2])
+        await group_broker.hold({row[0]: row[1]}, row[2])
     elif act == "end":
-        await desk.end(row[0], commit=row[1])
+        await group_broker.end(row[0], commit=row[1])
     elif act == "delete offset":
-        await desk.ask.delete_offsets("g", [("t", row[0])])
+        await group_broker.ask.delete_offsets("g", [("t", row[0])])
     elif act == "delete group":
-        await desk.ask.delete_group("g")
+        await group_broker.ask.delete_group("g")
     else:
-        await desk.delete_topic()
-        await desk.topics.ensure("t")
+        await group_broker.delete_topic()
+        await group_broker.topics.ensure("t")

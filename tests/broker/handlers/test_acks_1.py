@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from broker.cluster.brokers import until
 from broker.conftest import StartBroker
-from broker.coordination.seats import Seat, Seats
+from broker.coordination.coordinator_cluster import CoordinatorBroker, CoordinatorCluster
 from broker.handlers.test_list_offsets import look_up
 from broker.wire import Wire, batch, produce_request, records_of
 from semel_broker.partitions.partition import LATEST
@@ -20,15 +20,15 @@ LEADER = 1
 
 
 @pytest.fixture
-async def seats() -> AsyncIterator[Seats]:
-    seats = Seats()
-    yield seats
-    await seats.close()
+async def nodes() -> AsyncIterator[CoordinatorCluster]:
+    nodes = CoordinatorCluster()
+    yield nodes
+    await nodes.close()
 
 
-async def alone(seats: Seats, **settings: str) -> Seat:
-    (one,) = await seats.start(1, **settings)
-    await seats.topic([1])
+async def alone(nodes: CoordinatorCluster, **settings: str) -> CoordinatorBroker:
+    (one,) = await nodes.start(1, **settings)
+    await nodes.topic([1])
     return one
 
 
@@ -64,8 +64,8 @@ async def test_an_acknowledged_record_is_visible_to_all_readers_at_once(
         assert [record.value for record in records_of(row.records)] == [b"%d" % n]
 
 
-async def test_acks_1_is_answered_only_after_the_leaders_sync(seats: Seats) -> None:
-    one = await alone(seats)
+async def test_acks_1_is_answered_only_after_the_leaders_sync(nodes: CoordinatorCluster) -> None:
+    one = await alone(nodes)
     writer, reader = await one.wire(), await one.wire()
     one.disk.hold_syncs()
     sent = send(writer)
@@ -77,10 +77,10 @@ async def test_acks_1_is_answered_only_after_the_leaders_sync(seats: Seats) -> N
     assert await latest(reader) == 1
 
 
-async def test_acks_1_does_not_wait_for_followers(seats: Seats) -> None:
+async def test_acks_1_does_not_wait_for_followers(nodes: CoordinatorCluster) -> None:
     """As in Kafka: the record is in the leader's log; readers see it once all in-sync replicas have it."""
-    one, two = await seats.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
-    await seats.topic([1, 2])
+    one, two = await nodes.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
+    await nodes.topic([1, 2])
     await one.put(b"both")
     two.disk.hold_syncs()
     writer = await one.wire()
@@ -90,22 +90,22 @@ async def test_acks_1_does_not_wait_for_followers(seats: Seats) -> None:
     await until(lambda: one.partition().high_watermark == 2)
 
 
-async def test_a_replaced_leader_does_not_acknowledge_acks_1(seats: Seats) -> None:
-    one, _ = await seats.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
-    await seats.topic([1, 2])
+async def test_a_replaced_leader_does_not_acknowledge_acks_1(nodes: CoordinatorCluster) -> None:
+    one, _ = await nodes.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
+    await nodes.topic([1, 2])
     await one.put(b"both")
     writer = await one.wire()
     one.disk.hold_syncs()
     sent = send(writer)
     await until(lambda: one.partition().end_offset == 2)
-    await seats.move("t", 0, 2)
+    await nodes.move("t", 0, 2)
     assert (await sent).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     one.disk.release_syncs()
 
 
-async def test_the_request_timeout_does_not_limit_the_leaders_sync(seats: Seats) -> None:
+async def test_the_request_timeout_does_not_limit_the_leaders_sync(nodes: CoordinatorCluster) -> None:
     """As in Kafka: a timeout would make the producer send the record again."""
-    one = await alone(seats)
+    one = await alone(nodes)
     one.disk.hold_syncs()
     sent = send(await one.wire(), timeout_ms=0)
     await until(lambda: one.partition().end_offset == 1)
@@ -115,8 +115,8 @@ async def test_the_request_timeout_does_not_limit_the_leaders_sync(seats: Seats)
     assert (await sent).error_code == 0
 
 
-async def test_with_durability_os_acks_1_is_answered_at_once(seats: Seats) -> None:
-    one = await alone(seats, durability="os")
+async def test_with_durability_os_acks_1_is_answered_at_once(nodes: CoordinatorCluster) -> None:
+    one = await alone(nodes, durability="os")
     one.disk.hold_syncs()
     wire = await one.wire()
     assert (await send(wire)).error_code == 0
@@ -124,8 +124,8 @@ async def test_with_durability_os_acks_1_is_answered_at_once(seats: Seats) -> No
     one.disk.release_syncs()
 
 
-async def test_a_duplicate_batch_waits_for_the_sync_of_the_first(seats: Seats) -> None:
-    one = await alone(seats)
+async def test_a_duplicate_batch_waits_for_the_sync_of_the_first(nodes: CoordinatorCluster) -> None:
+    one = await alone(nodes)
     wires = [await one.wire(), await one.wire()]
     one.disk.hold_syncs()
     data = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)

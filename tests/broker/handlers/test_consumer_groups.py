@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from broker.conftest import StartBroker
-from broker.consumers import Consumer, settle
+from broker.consumers import HeartbeatingMember, settle
 from broker.harness import Harness, Wire
-from broker.members import GroupMember
+from broker.members import WireMember
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k15_describe_groups import DescribeGroupsRequest
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest
@@ -46,8 +46,8 @@ async def broker(start_broker: StartBroker) -> Harness:
     return broker
 
 
-async def member(broker: Harness, member_id: str, **settings: Any) -> Consumer:
-    return Consumer(await broker.wire(), member_id, **settings)
+async def member(broker: Harness, member_id: str, **settings: Any) -> HeartbeatingMember:
+    return HeartbeatingMember(await broker.wire(), member_id, **settings)
 
 
 async def describe(wire: Wire, group: str = "g") -> Any:
@@ -180,7 +180,7 @@ async def test_a_repeated_heartbeat_whose_answer_was_lost_gets_the_answer_again(
     assert one.epoch == 2
 
 
-async def never_heard(broker: Harness) -> tuple[Consumer, Consumer]:
+async def never_heard(broker: Harness) -> tuple[HeartbeatingMember, HeartbeatingMember]:
     """A member that owns three partitions, and was assigned three more in an answer that was lost. They are to go to
     the other one, and it has asked again with all that it knows."""
     one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")
@@ -439,7 +439,7 @@ async def test_group_without_a_name_is_not_described(broker: Harness) -> None:
 async def test_groups_are_described_and_listed_by_their_type(broker: Harness) -> None:
     one = await member(broker, "a")
     await one.beat()
-    classic = GroupMember(await broker.wire(), "classic")
+    classic = WireMember(await broker.wire(), "classic")
     await classic.enter()
     wire = classic.wire
     listed = (await wire.call(ListGroupsRequest(types_filter=["Consumer"]), 5)).groups
@@ -490,7 +490,7 @@ async def test_groups_without_members_and_offsets_expire(start_broker: StartBrok
 
 async def test_a_group_that_may_not_be_upgraded_refuses_the_consumer_protocol(start_broker: StartBroker) -> None:
     broker = await start_broker(durability="os", group_consumer_migration_policy="disabled", **SETTINGS)
-    classic = GroupMember(await broker.wire(), "classic")
+    classic = WireMember(await broker.wire(), "classic")
     await classic.enter()
     two = await member(broker, "b", group="classic")
     assert await two.beat() == ErrorCode.GROUP_ID_NOT_FOUND
@@ -498,7 +498,7 @@ async def test_a_group_that_may_not_be_upgraded_refuses_the_consumer_protocol(st
 
 
 async def test_a_group_without_members_changes_its_protocol_and_keeps_its_offsets(broker: Harness) -> None:
-    old = GroupMember(await broker.wire())
+    old = WireMember(await broker.wire())
     await old.enter()
     await old.commit({0: 5})
     await old.leave()
@@ -506,7 +506,7 @@ async def test_a_group_without_members_changes_its_protocol_and_keeps_its_offset
     assert await one.beat() == 0
     assert (await one.fetch(0)).topics[0].partitions[0].committed_offset == 5
     await one.leave()
-    again = GroupMember(await broker.wire())
+    again = WireMember(await broker.wire())
     await again.enter()
     assert await again.heartbeat() == 0
     await broker.restart()
@@ -523,7 +523,7 @@ async def test_without_the_protocol_its_apis_are_not_offered(start_broker: Start
     served = {row.api_key: row.max_version for row in answer.api_keys}
     assert (served.get(68), served.get(69), served[8]) == (None, None, 7)
     assert [each.name for each in answer.finalized_features] == ["transaction.version"]
-    one = Consumer(wire, "a")
+    one = HeartbeatingMember(wire, "a")
     wire.send(one.request(), 1)
     assert await wire.closed_by_peer()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire
-from broker.members import GroupMember, subscription
+from broker.members import WireMember, subscription
 from semel_broker.context import RequestContext
 from semel_broker.handlers import k11_join_group, k15_describe_groups, k16_list_groups
 from semel_protocol.errors import ErrorCode
@@ -32,11 +32,11 @@ async def synced_broker(start_broker: StartBroker) -> Harness:
     return await start_broker(durability="fsync", **NOW)
 
 
-async def member(broker: Harness, **settings: Any) -> GroupMember:
-    return GroupMember(await broker.wire(), **settings)
+async def member(broker: Harness, **settings: Any) -> WireMember:
+    return WireMember(await broker.wire(), **settings)
 
 
-async def enter_two(broker: Harness, **settings: Any) -> tuple[GroupMember, GroupMember]:
+async def enter_two(broker: Harness, **settings: Any) -> tuple[WireMember, WireMember]:
     """A stable group of two with the first as leader; each member is assigned its own id."""
     first = await member(broker, **{**settings, "instance": settings.get("instance") and "a"})
     second = await member(broker, **{**settings, "instance": settings.get("instance") and "b"})
@@ -145,12 +145,12 @@ async def test_initial_delay_gathers_members_that_come_together(start_broker: St
 
 async def test_hundred_members_reach_a_stable_group(broker: Harness) -> None:
     wires = [await broker.wire() for _ in range(100)]
-    members = [GroupMember(wire) for wire in wires]
+    members = [WireMember(wire) for wire in wires]
 
     generations: dict[str, int] = {}
     at_rest = asyncio.Event()
 
-    async def live(one: GroupMember) -> None:
+    async def live(one: WireMember) -> None:
         """Act like a client: send heartbeats, and join again on a rebalance, until the group is stable."""
         while not at_rest.is_set():
             joined = await one.join()

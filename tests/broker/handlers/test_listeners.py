@@ -7,7 +7,7 @@ import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire
 from semel_broker.cluster.records import BrokerRecord
-from semel_broker.cluster.store import Entry
+from semel_broker.cluster.store import StoreEntry
 from semel_broker.config.listeners import Endpoint
 from semel_broker.config.loading import ConfigError
 from semel_protocol.errors import ErrorCode
@@ -85,7 +85,7 @@ async def test_a_broker_without_the_listener_is_left_out(both: Harness) -> None:
     assert both.node is not None
     feed = both.node.broker.feed
     old = b'{"node_id":7,"incarnation":"i","directory_id":"d","host":"old","port":9092}'
-    feed.image.apply([Entry("brokers/7", old, 1_000), Entry("admissions/7", b'{"epoch":1000}', 1_001)], 1_001)
+    feed.image.apply([StoreEntry("brokers/7", old, 1_000), StoreEntry("admissions/7", b'{"epoch":1000}', 1_001)], 1_001)
     record = msgspec.json.decode(old, type=BrokerRecord)
     assert record.endpoint("PLAINTEXT") == Endpoint("old", 9092)
     assert record.endpoint("INSIDE") is None
@@ -120,7 +120,7 @@ async def test_brokers_that_are_not_admitted_are_fenced(both: Harness) -> None:
     feed = both.node.broker.feed
     inside = b'"endpoints":{"INSIDE":{"host":"new","port":2}}'
     new = b'{"node_id":7,"incarnation":"i","directory_id":"d","host":"h","port":1,' + inside + b"}"
-    feed.image.apply([Entry("brokers/7", new, 1_000)], 1_000)
+    feed.image.apply([StoreEntry("brokers/7", new, 1_000)], 1_000)
     wire = await wire_to(both, "INSIDE")
 
     async def found(version: int, *, fenced: bool) -> list[tuple[int, bool]]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch
-from semel_broker.cluster.store import Gone
+from semel_broker.cluster.store import RemovedKey
 from semel_protocol.acls import NOT_ASKED, ResourceType, every_operation
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
@@ -118,7 +118,7 @@ async def test_the_answering_broker_is_listed_without_any_session(start_broker: 
     broker = await start_broker(advertised_host_name="broker.example", advertised_port="19092", broker_rack="r")
     assert broker.node is not None
     image = broker.node.broker.feed.image
-    image.apply([Gone("brokers/0", image.revision + 1)], image.revision + 1)
+    image.apply([RemovedKey("brokers/0", image.revision + 1)], image.revision + 1)
     wire = await broker.wire()
     told = await metadata(wire, [])
     assert [(b.node_id, b.host, b.port, b.rack) for b in told.brokers] == [(0, "broker.example", 19092, "r")]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from broker.conftest import StartBroker
-from broker.consumers import Consumer, settle
+from broker.consumers import HeartbeatingMember, settle
 from broker.harness import Harness, Wire
-from broker.members import GroupMember
+from broker.members import WireMember
 from semel_broker.groups.embedded import assignment_of, encoded_assignment, encoded_subscription
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k11_join_group import JoinGroupRequestProtocol
@@ -34,7 +34,7 @@ async def broker(start_broker: StartBroker) -> Harness:
     return broker
 
 
-class Old(GroupMember):
+class Old(WireMember):
     """A consumer of the classic protocol. `owned`: the partitions of t that it reads now. Eager members own nothing
     while they join; cooperative ones revoke after SyncGroup, and join again."""
 
@@ -84,11 +84,11 @@ async def old_member(broker: Harness, **settings: Any) -> Old:
     return Old(await broker.wire(), **settings)
 
 
-async def new_member(broker: Harness, member_id: str, **settings: Any) -> Consumer:
-    return Consumer(await broker.wire(), member_id, **settings)
+async def new_member(broker: Harness, member_id: str, **settings: Any) -> HeartbeatingMember:
+    return HeartbeatingMember(await broker.wire(), member_id, **settings)
 
 
-async def rounds(*members: Old | Consumer, count: int = 6) -> None:
+async def rounds(*members: Old | HeartbeatingMember, count: int = 6) -> None:
     """Heartbeats of all members in turn. No partition ever has two of them."""
     for _ in range(count):
         for member in members:
@@ -220,12 +220,12 @@ async def test_a_classic_member_that_does_not_finish_its_rebalance_is_removed(br
 
 
 async def test_a_group_whose_members_are_no_consumers_is_not_upgraded(broker: Harness) -> None:
-    connect = GroupMember(await broker.wire())
+    connect = WireMember(await broker.wire())
     joined = await connect.join(protocol_type="connect")
     assert joined.error_code == 0
     two = await new_member(broker, "b")
     assert await two.beat() == ErrorCode.GROUP_ID_NOT_FOUND
-    opaque = GroupMember(await broker.wire(), "opaque")
+    opaque = WireMember(await broker.wire(), "opaque")
     await opaque.enter()
     three = await new_member(broker, "c", group="opaque")
     assert await three.beat() == ErrorCode.GROUP_ID_NOT_FOUND

@@ -11,7 +11,7 @@ import pytest
 from broker.conftest import StartBroker
 from broker.handlers.test_groups import NOW, context, describe, enter_two, member
 from broker.harness import Harness, Wire
-from broker.members import GroupMember, committed
+from broker.members import WireMember, committed
 from semel_broker.groups import shard
 from semel_broker.groups.offsets import OffsetRecord
 from semel_broker.groups.shard import GroupShard
@@ -265,7 +265,7 @@ async def test_acknowledged_commit_survives_sigkill(tmp_path: Path) -> None:
     try:
         wire = await Wire.connect(process.port)
         await wire.create_topic("t")
-        one = GroupMember(wire)
+        one = WireMember(wire)
         await one.enter()
         acknowledged = -1
 

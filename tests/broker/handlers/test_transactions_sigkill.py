@@ -31,7 +31,7 @@ def test_sigkill_leaves_every_transaction_whole_and_once(tmp_path: Path, version
         broker.kill()
 
 
-class Worker:
+class TransactionWriter:
     """Writes number after number into both partitions of `out`, each in a transaction; every third is aborted."""
 
     def __init__(self, version: int) -> None:
@@ -72,7 +72,7 @@ class Worker:
 
 
 async def run(broker: BrokerProcess, rng: Random, version: int) -> None:
-    worker = Worker(version)
+    worker = TransactionWriter(version)
     wire = await Wire.connect(broker.port)
     await wire.create_topic("out", 2)
     loop = asyncio.get_running_loop()

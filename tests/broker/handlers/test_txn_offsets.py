@@ -10,7 +10,7 @@ import pytest
 from broker.conftest import StartBroker
 from broker.handlers.test_groups import NOW, context, enter_two, member
 from broker.harness import Harness
-from broker.members import GroupMember, committed
+from broker.members import WireMember, committed
 from broker.transactional import TransactionalProducer, stable_offsets
 from broker.wire import Wire
 from semel_broker.handlers import k09_offset_fetch
@@ -178,7 +178,7 @@ async def test_an_old_generations_txn_offset_commit_is_refused_kip447(broker: Ha
     assert await one.commit_offsets({0: 5}, member=first) == [0]
     first.generation -= 1
     assert await one.commit_offsets({0: 4}, member=first) == [ErrorCode.ILLEGAL_GENERATION]
-    stranger = GroupMember(first.wire)
+    stranger = WireMember(first.wire)
     stranger.member_id, stranger.generation = "stranger", second.generation
     assert await one.commit_offsets({0: 4}, member=stranger) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert await one.end() == 0

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, produce_request
-from broker.members import GroupMember
+from broker.members import WireMember
 from broker.metrics.scraping import Scraper
 from broker.sasl_login import PASSWORD, ScramLogin, make_user
 from broker.transactional import TransactionalProducer
-from semel_broker.metrics.families import FAMILIES, Kind
+from semel_broker.metrics.families import FAMILIES, MetricType
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
@@ -242,7 +242,7 @@ async def test_shards_are_counted_by_stage_and_transactions_resume(broker: Harne
 
 async def test_groups_have_members_generation_and_causes_of_rebalances(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t")
-    member = GroupMember(wire)
+    member = WireMember(wire)
     await member.join()
     await member.sync({member.member_id: b""})
     scraper = await Scraper(broker).scrape()
@@ -361,7 +361,7 @@ def test_every_family_is_moved_by_a_test() -> None:
 def test_names_have_the_form_of_prometheus() -> None:
     for family in FAMILIES:
         assert re.fullmatch(r"semel_[a-z_]+", family.name)
-        assert family.name.endswith("_total") == (family.kind is Kind.COUNTER), family.name
+        assert family.name.endswith("_total") == (family.kind is MetricType.COUNTER), family.name
         assert family.about.endswith("."), family.about
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
 

@@ -6,19 +6,19 @@ import asyncio
 from random import Random
 
 import pytest
-from broker.consumers import Consumer
+from broker.consumers import HeartbeatingMember
 from broker.harness import Harness, Wire, batch
-from broker.members import GroupMember
+from broker.members import WireMember
 from broker.metrics.scraping import Scraper
 from broker.transactional import TransactionalProducer
 from semel_broker.metrics.offset_times import OffsetTimes
-from semel_storage.producers.unreadable import ENTRIES_MAX, Unreadable
+from semel_storage.producers.skipped_offsets import ENTRIES_MAX, SkippedOffsets
 
 G = {"group": "g", "topic": "t"}
 
 
 async def commit(wire: Wire, offset: int, partition: int = 0) -> None:
-    assert await GroupMember(wire).commit({partition: offset}) == [0]
+    assert await WireMember(wire).commit({partition: offset}) == [0]
 
 
 async def test_lag_has_no_markers_and_no_aborted_records(broker: Harness, wire: Wire) -> None:
@@ -85,7 +85,7 @@ async def test_offsets_of_a_partition_that_is_not_here_are_counted(broker: Harne
 
 @pytest.mark.parametrize("seed", range(20))
 def test_counts_of_unreadable_offsets_agree_with_a_plain_count(seed: int) -> None:
-    rng, unreadable, offset = Random(seed), Unreadable(), 0
+    rng, unreadable, offset = Random(seed), SkippedOffsets(), 0
     skipped: list[int] = []
     opened: dict[int, list[int]] = {}
     for _ in range(200):
@@ -108,7 +108,7 @@ def test_counts_of_unreadable_offsets_agree_with_a_plain_count(seed: int) -> Non
 
 
 def test_memory_of_unreadable_offsets_is_bounded_and_totals_stay_right() -> None:
-    unreadable = Unreadable()
+    unreadable = SkippedOffsets()
     for offset in range(0, 20_000, 2):
         unreadable.data(1, offset, 1)
         unreadable.marker(1, offset + 1, is_abort=offset % 4 == 0)
@@ -131,7 +131,7 @@ def test_times_of_offsets_are_forgotten_with_the_partition() -> None:
 
 async def test_a_group_of_the_consumer_protocol_has_its_state_members_and_epoch(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t")
-    assert await Consumer(wire, "a").beat() == 0
+    assert await HeartbeatingMember(wire, "a").beat() == 0
     scraper = await Scraper(broker).scrape()
     assert scraper.value("groups", state="Stable") == 1
     assert scraper.value("group_members", group="g") == 1

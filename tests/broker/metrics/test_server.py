@@ -17,7 +17,7 @@ from broker.harness import EventLog, Harness, batch, produce_request
 from broker.metrics.scraping import Scraper, series_of
 from semel_broker.config.listeners import Endpoint, metrics_address
 from semel_broker.config.loading import ConfigError, load
-from semel_broker.counters.requests import Work
+from semel_broker.counters.requests import CurrentRequest
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.metrics.server import MetricsServer
@@ -154,7 +154,7 @@ async def test_a_thousand_topics_and_groups_take_at_most_a_fraction_of_a_second(
 
 
 async def test_the_watchdog_logs_which_request_held_the_loop(served: Served) -> None:
-    work = Work()
+    work = CurrentRequest()
     log = EventLog()
     watchdog = Watchdog(asyncio.get_running_loop(), log, work)
     watchdog.start()

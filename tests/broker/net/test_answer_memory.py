@@ -6,8 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
+from broker.crashable_broker import CrashableBroker, write
 from broker.harness import fetch_request
-from broker.machine import Machine, write
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.context import Broker, RequestContext
 from semel_broker.counters.counters import Counters
@@ -20,7 +20,7 @@ STALLED_S = 0.5
 MOVED_BYTES_MIN = 1000
 
 
-class Peers:
+class AnswerPeers:
     """Peers with unacknowledged bytes that a test sets, and a clock."""
 
     def __init__(self, bytes_max: int = 100_000) -> None:
@@ -48,7 +48,7 @@ class Peers:
 
 
 def test_what_is_read_counts_before_the_answer_is_made() -> None:
-    peers = Peers()
+    peers = AnswerPeers()
     one = peers.open("one")
     one.reserve(60_000)
     one.reserve(30_000)
@@ -58,7 +58,7 @@ def test_what_is_read_counts_before_the_answer_is_made() -> None:
 
 
 def test_a_connection_that_is_gone_holds_nothing_whatever_its_requests_still_do() -> None:
-    peers = Peers()
+    peers = AnswerPeers()
     one = peers.open("one", 50_000)
     one.reserve(10_000)
     peers.memory.close(one)
@@ -70,7 +70,7 @@ def test_a_connection_that_is_gone_holds_nothing_whatever_its_requests_still_do(
 
 
 def test_those_in_line_are_called_in_their_order_while_there_is_room() -> None:
-    peers = Peers()
+    peers = AnswerPeers()
     one, other = peers.open("one", 110_000), peers.open("other")
     called: list[str] = []
     for name in "abc":
@@ -82,7 +82,7 @@ def test_those_in_line_are_called_in_their_order_while_there_is_room() -> None:
 
 
 def test_of_those_that_do_not_move_the_ones_that_hold_most_are_closed_until_a_quarter_is_free() -> None:
-    peers = Peers()
+    peers = AnswerPeers()
     for name, held in (("small", 10_000), ("large", 60_000), ("middle", 40_000)):
         peers.open(name, held)
     peers.now = 0.4
@@ -92,7 +92,7 @@ def test_of_those_that_do_not_move_the_ones_that_hold_most_are_closed_until_a_qu
 
 
 def test_a_peer_that_takes_something_now_and_again_is_not_closed() -> None:
-    peers = Peers()
+    peers = AnswerPeers()
     peers.open("slow", 110_000)
     for _ in range(20):
         peers.now += STALLED_S / 4
@@ -103,7 +103,7 @@ def test_a_peer_that_takes_something_now_and_again_is_not_closed() -> None:
 
 
 def test_a_peer_that_has_taken_all_before_has_its_time_again() -> None:
-    peers = Peers()
+    peers = AnswerPeers()
     one = peers.open("one", 110_000)
     peers.now = 10.0
     one.give_back(110_000)
@@ -114,11 +114,11 @@ def test_a_peer_that_has_taken_all_before_has_its_time_again() -> None:
 
 
 async def test_fetches_that_the_same_records_wake_stay_within_the_bound() -> None:
-    machine = Machine()
+    machine = CrashableBroker()
     topics = await machine.start()
     await topics.create(NewTopic(name="t"))
     broker = cast("Broker", SimpleNamespace(topics=topics, config=machine.config, log=machine.log, counters=Counters()))
-    peers = Peers(bytes_max=8 * MIB)
+    peers = AnswerPeers(bytes_max=8 * MIB)
     most, answered = 0, 0
 
     async def ask() -> None:

@@ -33,7 +33,7 @@ class FakeServer:
         self.is_closed = True
 
 
-class Machine:
+class PortTable:
     """`taken`: (host, port) that other processes have. `refuses`: host -> the error of each bind."""
 
     def __init__(
@@ -57,10 +57,10 @@ class Machine:
 
 @pytest.mark.parametrize("host", WILDCARDS)
 async def test_the_wildcard_of_ipv6_is_bound_in_both_families_at_one_port(host: str) -> None:
-    machine = Machine(1001)
+    machine = PortTable(1001)
     assert (await bind(machine.create, host, 0))[1] == 1001
     assert machine.open() == [(host, 1001), ("0.0.0.0", 1001)]
-    machine = Machine()
+    machine = PortTable()
     assert (await bind(machine.create, host, 9092))[1] == 9092
     assert machine.open() == [(host, 9092), ("0.0.0.0", 9092)]
 
@@ -78,24 +78,24 @@ async def test_a_text_that_cannot_be_the_name_of_a_host_is_no_address_of_this_ma
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "::1", "fe80::1"])
 async def test_other_addresses_have_one_family(host: str) -> None:
-    machine = Machine(1001)
+    machine = PortTable(1001)
     await bind(machine.create, host, 0)
     assert machine.open() == [(host, 1001)]
 
 
 async def test_a_port_that_is_free_in_one_family_alone_is_given_back() -> None:
-    machine = Machine(1001, 1002, taken=(("0.0.0.0", 1001),))
+    machine = PortTable(1001, 1002, taken=(("0.0.0.0", 1001),))
     assert (await bind(machine.create, "::", 0))[1] == 1002
     assert machine.open() == [("::", 1002), ("0.0.0.0", 1002)]
     ports = range(1, TRIES + 1)
-    machine = Machine(*ports, taken=tuple(("0.0.0.0", port) for port in ports))
+    machine = PortTable(*ports, taken=tuple(("0.0.0.0", port) for port in ports))
     with pytest.raises(OSError, match="in use"):
         await bind(machine.create, "::", 0)
     assert machine.open() == []
 
 
 async def test_a_given_port_that_another_process_has_in_one_family_is_an_error() -> None:
-    machine = Machine(taken=(("0.0.0.0", 9092),))
+    machine = PortTable(taken=(("0.0.0.0", 9092),))
     with pytest.raises(OSError, match="in use"):
         await bind(machine.create, "::", 9092)
     assert machine.open() == []
@@ -103,15 +103,15 @@ async def test_a_given_port_that_another_process_has_in_one_family_is_an_error()
 
 @pytest.mark.parametrize("number", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
 async def test_a_machine_without_ipv6_listens_on_ipv4(number: int) -> None:
-    machine = Machine(1001, refuses={"::": number})
+    machine = PortTable(1001, refuses={"::": number})
     assert (await bind(machine.create, "::", 0))[1] == 1001
     assert machine.open() == [("0.0.0.0", 1001)]
     with pytest.raises(OSError, match="refused"):
-        await bind(Machine(1001, refuses={"::1": number}).create, "::1", 0)
+        await bind(PortTable(1001, refuses={"::1": number}).create, "::1", 0)
 
 
 async def test_a_name_with_two_addresses_has_one_port() -> None:
-    machine = Machine(1001, 1002)
+    machine = PortTable(1001, 1002)
     assert (await bind(machine.create, "name", 0))[1] == 1001
     assert machine.open() == [("name", 1001), ("name", 1001)]
 

@@ -69,7 +69,7 @@ async def test_acks_0_is_not_answered_and_does_not_shift_the_order(bench: Bench)
 async def test_frames_cut_at_every_byte_arrive_whole(bench: Bench) -> None:
     await bench.start()
     wire = await bench.wire()
-    recorded = Recorder()
+    recorded = RecordedBytes()
     Wire(cast("Any", None), cast("Any", recorded)).send(heartbeat("g"))
     frame = b"".join(recorded.chunks)
     for cut in range(len(frame) + 1):
@@ -80,7 +80,7 @@ async def test_frames_cut_at_every_byte_arrive_whole(bench: Bench) -> None:
     await wire.close()
 
 
-class Recorder:
+class RecordedBytes:
     """In place of a StreamWriter: keeps the bytes that `Wire.send` writes."""
 
     def __init__(self) -> None:

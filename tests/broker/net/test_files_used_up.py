@@ -20,7 +20,7 @@ pytestmark = pytest.mark.real_time
 LIMIT = 96
 
 
-class Broker:
+class LoggedBroker:
     """A real process; every line of its log is kept."""
 
     def __init__(self, data: Path) -> None:
@@ -28,7 +28,7 @@ class Broker:
         self.lines: list[dict[str, Any]] = []
         self.port = 0
 
-    async def start(self, limit: int) -> Broker:
+    async def start(self, limit: int) -> LoggedBroker:
         def few_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
@@ -63,15 +63,15 @@ class Broker:
             return await self.process.wait()
 
 
-Make = Callable[[], Broker]
+Make = Callable[[], LoggedBroker]
 
 
 @pytest.fixture
 async def make(tmp_path: Path) -> AsyncIterator[Make]:
-    made: list[Broker] = []
+    made: list[LoggedBroker] = []
 
-    def broker() -> Broker:
-        made.append(Broker(tmp_path / "data"))
+    def broker() -> LoggedBroker:
+        made.append(LoggedBroker(tmp_path / "data"))
         return made[-1]
 
     yield broker

@@ -10,7 +10,7 @@ from semel_broker.scheduling.frame_memory import FrameMemory, Holding
 SMALL = 100
 
 
-class Peers:
+class FramePeers:
     """Connections with one memory, and their later grants and evictions."""
 
     def __init__(self, bytes_max: int = 1000, always_bytes: int = 0) -> None:
@@ -37,7 +37,7 @@ class Peers:
 
 
 def test_large_frames_get_half_of_the_memory_and_one_is_favoured() -> None:
-    peers = Peers()
+    peers = FramePeers()
     assert peers.grow("a", 400, 800)
     assert peers.grow("b", 100, 800)
     assert peers.grow("c", 400, 800)  # favoured: it is granted
@@ -54,7 +54,7 @@ def test_large_frames_get_half_of_the_memory_and_one_is_favoured() -> None:
 
 
 def test_a_small_frame_does_not_wait_behind_large_ones() -> None:
-    peers = Peers()
+    peers = FramePeers()
     assert peers.grow("large", 500, 900)
     assert peers.grow("favoured", 100, 900)
     assert not peers.grow("waits", 100, 900)
@@ -62,7 +62,7 @@ def test_a_small_frame_does_not_wait_behind_large_ones() -> None:
 
 
 def test_the_smallest_frames_do_not_wait_even_if_they_come_in_parts() -> None:
-    peers = Peers(always_bytes=16)
+    peers = FramePeers(always_bytes=16)
     for n in range(10):
         assert peers.grow(f"stops {n}", 100, SMALL)
     assert peers.grow("favoured", 10, 900)
@@ -74,7 +74,7 @@ def test_the_smallest_frames_do_not_wait_even_if_they_come_in_parts() -> None:
 
 
 def test_connections_of_one_address_leave_a_quarter_to_others() -> None:
-    peers = Peers()
+    peers = FramePeers()
     for n in range(10):
         peers.open(f"crowd {n}", "crowd")
         peers.grow(f"crowd {n}", 100, SMALL)
@@ -84,7 +84,7 @@ def test_connections_of_one_address_leave_a_quarter_to_others() -> None:
 
 
 def test_a_connection_that_holds_nothing_may_always_receive_a_frame() -> None:
-    peers = Peers()
+    peers = FramePeers()
     peers.memory.take(peers.open("full"), 2000)
     assert peers.memory.is_exhausted
     assert peers.memory.may_read_on(peers.open("new"), lambda: None)
@@ -94,7 +94,7 @@ def test_a_connection_that_holds_nothing_may_always_receive_a_frame() -> None:
 
 
 def test_stalled_connections_with_most_memory_are_closed_first() -> None:
-    peers = Peers()
+    peers = FramePeers()
     peers.memory.take(peers.open("much", "x"), 300)
     peers.memory.take(peers.open("moves", "x"), 300)
     peers.memory.take(peers.open("little", "y"), 50)
@@ -111,7 +111,7 @@ def test_stalled_connections_with_most_memory_are_closed_first() -> None:
 
 
 def test_a_favoured_frame_that_stalls_is_closed_and_another_one_favoured() -> None:
-    peers = Peers()
+    peers = FramePeers()
     peers.memory.take(peers.open("busy"), 700)
     assert peers.grow("favoured", 200, 900)
     assert not peers.grow("next", 200, 900)
@@ -128,7 +128,7 @@ def test_a_favoured_frame_that_stalls_is_closed_and_another_one_favoured() -> No
 def test_all_frames_are_served_and_at_most_one_exceeds_the_bound(data: st.DataObject) -> None:
     """Connections receive frames of any size in pieces, in any order, and are then answered."""
     sizes = data.draw(st.lists(st.integers(1, 900), min_size=1, max_size=8))
-    peers = Peers()
+    peers = FramePeers()
     for n in range(len(sizes)):
         peers.open(str(n))
     left = {str(n): size for n, size in enumerate(sizes)}
@@ -160,7 +160,7 @@ def test_all_frames_are_served_and_at_most_one_exceeds_the_bound(data: st.DataOb
 
 
 def test_a_closed_connection_releases_its_memory() -> None:
-    peers = Peers()
+    peers = FramePeers()
     peers.memory.take(peers.open("a"), 1000)
     assert peers.grow("b", 10, SMALL)  # favoured
     assert not peers.grow("c", 10, SMALL)
@@ -171,7 +171,7 @@ def test_a_closed_connection_releases_its_memory() -> None:
 
 
 def test_a_small_queued_request_does_not_close_its_connection() -> None:
-    peers = Peers()
+    peers = FramePeers()
     peers.memory.take(peers.open("small request"), 5)
     peers.memory.take(peers.open("much"), 995)
     assert peers.grow("favoured", 90, SMALL)
@@ -182,7 +182,7 @@ def test_a_small_queued_request_does_not_close_its_connection() -> None:
 
 
 def test_a_connection_that_just_began_to_send_is_not_closed() -> None:
-    peers = Peers()
+    peers = FramePeers()
     for name in ("much", "sends again"):
         peers.memory.take(peers.open(name), 495)
     assert peers.grow("favoured", 90, SMALL)
@@ -198,7 +198,7 @@ def test_a_connection_that_just_began_to_send_is_not_closed() -> None:
 
 
 def test_a_connection_holding_nothing_may_send_with_memory_exhausted() -> None:
-    peers = Peers()
+    peers = FramePeers()
     peers.memory.take(peers.open("much"), 1000)
     small = peers.open("small request")
     peers.memory.take(small, 5)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from broker.authorization.test_rules import allow, guarded
 from broker.conftest import StartBroker
-from broker.consumers import Consumer
-from broker.members import GroupMember
+from broker.consumers import HeartbeatingMember
+from broker.members import WireMember
 from broker.net.test_long_requests import with_broker
 from broker.wire import Wire
 from semel_broker.authorization.guard import guarded as guard
@@ -63,9 +63,9 @@ def test_heartbeats_with_a_heavy_expression_leave_turns_to_others(virtual: Virtu
         wire, other = await Wire.connect(node.port), await Wire.connect(node.port)
         for name in names:
             await wire.create_topic(name)
-        member = Consumer(wire, "m", topics=None, regex=HEAVY)
+        member = HeartbeatingMember(wire, "m", topics=None, regex=HEAVY)
         if joins_classic:
-            await GroupMember(wire, "g").join()
+            await WireMember(wire, "g").join()
         turns = await turns_until_answered(other, member.beat())
         assert turns >= expected_turns(names) > 5
         await wire.create_topic("c")

@@ -23,7 +23,7 @@ from semel_protocol.quotas import QuotaEntity
 HEARTBEAT = 12
 
 
-class Worker:
+class SlowHandlerServer:
     """A server with one handler: it works for `steps` seconds each, and waits for a second between two of them.
 
     The clock of the work advances in steps alone; that of the loop is virtual and advances in waits alone.
@@ -36,7 +36,7 @@ class Worker:
         self._worked = 0.0
         self.log = EventLog()
 
-    async def start(self) -> Worker:
+    async def start(self) -> SlowHandlerServer:
         config = load(overrides=[])
         loop = asyncio.get_running_loop()
         turns = Turns(loop, lambda: 0.0)
@@ -65,8 +65,8 @@ class Worker:
 
 
 @pytest.fixture
-async def worker() -> AsyncIterator[Worker]:
-    made = await Worker().start()
+async def worker() -> AsyncIterator[SlowHandlerServer]:
+    made = await SlowHandlerServer().start()
     yield made
     await made.server.stop(0.1)
 
@@ -75,7 +75,7 @@ async def beat(wire: Wire) -> Any:
     return await wire.call(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
 
 
-async def test_a_request_that_works_for_long_is_throttled(worker: Worker) -> None:
+async def test_a_request_that_works_for_long_is_throttled(worker: SlowHandlerServer) -> None:
     worker.limit(10)
     worker.steps = [1.05]
     wire = await Wire.connect(worker.port)
@@ -86,7 +86,7 @@ async def test_a_request_that_works_for_long_is_throttled(worker: Worker) -> Non
     assert asyncio.get_running_loop().time() - began == pytest.approx(0.5, abs=0.01)
 
 
-async def test_all_steps_of_a_request_count_and_its_waits_do_not(worker: Worker) -> None:
+async def test_all_steps_of_a_request_count_and_its_waits_do_not(worker: SlowHandlerServer) -> None:
     worker.limit(10)
     worker.steps = [0.35, 0.35, 0.35]
     wire = await Wire.connect(worker.port)
@@ -94,7 +94,7 @@ async def test_all_steps_of_a_request_count_and_its_waits_do_not(worker: Worker)
     assert worker.quotas.throttled["request_percentage"].count == 1
 
 
-async def test_a_refused_request_counts(worker: Worker) -> None:
+async def test_a_refused_request_counts(worker: SlowHandlerServer) -> None:
     worker.limit(10)
     worker.steps, worker.fails = [0.5, 0.55], True
     wire = await Wire.connect(worker.port)
@@ -103,7 +103,7 @@ async def test_a_refused_request_counts(worker: Worker) -> None:
     assert answer.throttle_time_ms == pytest.approx(500, abs=1)
 
 
-async def test_a_client_that_only_waits_is_not_throttled(worker: Worker) -> None:
+async def test_a_client_that_only_waits_is_not_throttled(worker: SlowHandlerServer) -> None:
     worker.limit(1)
     worker.steps = [0.0] * 5
     wire = await Wire.connect(worker.port)
@@ -111,7 +111,7 @@ async def test_a_client_that_only_waits_is_not_throttled(worker: Worker) -> None
     assert not worker.quotas.throttled
 
 
-async def test_a_quota_that_begins_during_a_request_does_not_count_its_waits(worker: Worker) -> None:
+async def test_a_quota_that_begins_during_a_request_does_not_count_its_waits(worker: SlowHandlerServer) -> None:
     worker.steps = [0.0, 5.0]
     wire = await Wire.connect(worker.port)
     answer = asyncio.ensure_future(beat(wire))

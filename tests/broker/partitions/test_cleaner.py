@@ -29,7 +29,7 @@ COMPACTED = LogConfig(cleanup_policy=("compact",), delete_retention_ms=1000)
 DAY_MS = 86_400_000
 
 
-class Rig:
+class CleanerSetup:
     """A cleaner over partitions on a memory disk; the clock is the test's."""
 
     def __init__(self, disk: MemoryDisk | None = None, **settings: int) -> None:
@@ -82,34 +82,34 @@ def fill(partition: Partition, *segments: list[Pair]) -> None:
 
 
 @pytest.fixture
-async def rig() -> Rig:
-    return Rig()
+async def setup() -> CleanerSetup:
+    return CleanerSetup()
 
 
 # Sweeps
 
 
-async def test_segments_past_retention_go_and_the_log_line_says_why(rig: Rig) -> None:
-    partition = rig.partition("t", LogConfig(retention_ms=1000))
+async def test_segments_past_retention_go_and_the_log_line_says_why(setup: CleanerSetup) -> None:
+    partition = setup.partition("t", LogConfig(retention_ms=1000))
     fill(partition, [(None, b"a")], [(None, b"b")])
     await partition.log.durability.sync()
-    rig.now_ms += DAY_MS
-    await rig.cleaner.sweep_segments()
+    setup.now_ms += DAY_MS
+    await setup.cleaner.sweep_segments()
     assert partition.log_start_offset == partition.end_offset == 2
-    (event,) = rig.events.of("segments_deleted")
+    (event,) = setup.events.of("segments_deleted")
     assert {"topic": "t", "segments": 2, "reason": "retention.ms", "log_start_offset": 2}.items() <= event.items()
 
 
-async def test_retention_stops_at_the_high_watermark(rig: Rig) -> None:
-    partition = rig.partition("t", LogConfig(retention_ms=1000), fsync=True)
-    rig.disk.hold_syncs()
+async def test_retention_stops_at_the_high_watermark(setup: CleanerSetup) -> None:
+    partition = setup.partition("t", LogConfig(retention_ms=1000), fsync=True)
+    setup.disk.hold_syncs()
     fill(partition, [(None, b"a")], [(None, b"b")])
-    rig.now_ms += DAY_MS
-    await rig.cleaner.sweep_segments()
+    setup.now_ms += DAY_MS
+    await setup.cleaner.sweep_segments()
     assert partition.log_start_offset == 0
-    rig.disk.release_syncs()
+    setup.disk.release_syncs()
     await partition.committed(2)
-    await rig.cleaner.sweep_segments()
+    await setup.cleaner.sweep_segments()
     assert partition.log_start_offset == 2
 
 
@@ -121,127 +121,127 @@ async def test_retention_stops_at_the_high_watermark(rig: Rig) -> None:
     ],
     ids=["segment.ms", "max.compaction.lag.ms"],
 )
-async def test_an_active_segment_that_is_open_for_too_long_is_rolled(rig: Rig, config: LogConfig) -> None:
-    partition = rig.partition("t", config)
+async def test_an_active_segment_that_is_open_for_too_long_is_rolled(setup: CleanerSetup, config: LogConfig) -> None:
+    partition = setup.partition("t", config)
     batch = batch_of([(b"a", b"1")])
     partition.append(batch, header=read_header(batch))
-    await rig.cleaner.sweep_segments()
+    await setup.cleaner.sweep_segments()
     assert len(partition.log.segments) == 1
-    rig.now_ms += 1001
-    await rig.cleaner.sweep_segments()
+    setup.now_ms += 1001
+    await setup.cleaner.sweep_segments()
     assert [segment.base_offset for segment in partition.log.segments] == [0, 1]
 
 
-async def test_a_journal_does_not_grow_up_to_its_segment_size_before_it_is_compacted(rig: Rig) -> None:
+async def test_a_journal_does_not_grow_up_to_its_segment_size_before_it_is_compacted(setup: CleanerSetup) -> None:
     """segment.bytes of the internal topics is 100 MiB, of each of 50 partitions, and a start reads all of it."""
-    rig.config.limits = replace(rig.config.limits, journal_uncompacted_bytes_max=10_000)
-    journal, topic = rig.partition("__transaction_state"), rig.partition("prices")
+    setup.config.limits = replace(setup.config.limits, journal_uncompacted_bytes_max=10_000)
+    journal, topic = setup.partition("__transaction_state"), setup.partition("prices")
     for number in range(300):
         for partition in (journal, topic):
             batch = batch_of([(b"key", b"value %d" % number)])
             partition.append(batch, header=read_header(batch))
     size = journal.log.size
-    await rig.cleaner.sweep_segments()
+    await setup.cleaner.sweep_segments()
     assert len(topic.log.segments) == 1, "what other topics do is for their settings to say"
-    await rig.logs.checkpoint()
-    assert await rig.cleaner.compact_dirtiest()
+    await setup.logs.checkpoint()
+    assert await setup.cleaner.compact_dirtiest()
     assert journal.log.size < size / 100
-    await rig.cleaner.sweep_segments()
+    await setup.cleaner.sweep_segments()
     assert journal.log.active.size == 0
     assert [value for _, _, value in pairs_of(journal.log)] == [b"value 299"]
 
 
-async def test_silent_producers_are_forgotten(rig: Rig) -> None:
-    rig.config.producer_id_expiration_ms = 1000
-    partition = rig.partition("t")
+async def test_silent_producers_are_forgotten(setup: CleanerSetup) -> None:
+    setup.config.producer_id_expiration_ms = 1000
+    partition = setup.partition("t")
     batch = batch_of([(b"a", b"1")], producer=(5, 0, 0))
     partition.append(batch, header=read_header(batch))
-    await rig.cleaner.sweep_producers()
+    await setup.cleaner.sweep_producers()
     assert len(partition.log.producers.all()) == 1
-    rig.now_ms += 1000
-    await rig.cleaner.sweep_producers()
+    setup.now_ms += 1000
+    await setup.cleaner.sweep_producers()
     assert partition.log.producers.all() == []
 
 
-async def test_sweeps_pass_over_a_partition_that_is_deleted_meanwhile(rig: Rig) -> None:
-    first, second = rig.partition("a", LogConfig(retention_ms=1)), rig.partition("b", LogConfig(retention_ms=1))
+async def test_sweeps_pass_over_a_partition_that_is_deleted_meanwhile(setup: CleanerSetup) -> None:
+    first, second = setup.partition("a", LogConfig(retention_ms=1)), setup.partition("b", LogConfig(retention_ms=1))
     for partition in (first, second):
         fill(partition, [(None, b"x")])
-    await rig.logs.checkpoint()
-    rig.now_ms += DAY_MS
-    sweep = asyncio.ensure_future(rig.cleaner.sweep_segments())
+    await setup.logs.checkpoint()
+    setup.now_ms += DAY_MS
+    sweep = asyncio.ensure_future(setup.cleaner.sweep_segments())
     await asyncio.sleep(0)
-    rig.delete(second)
+    setup.delete(second)
     await sweep
-    assert [event["topic"] for event in rig.events.of("segments_deleted")] == ["a"]
+    assert [event["topic"] for event in setup.events.of("segments_deleted")] == ["a"]
 
 
 # Compaction
 
 
-async def test_the_dirtiest_log_comes_first_and_an_overdue_one_before_all(rig: Rig) -> None:
-    little, much = rig.partition("little"), rig.partition("much")
-    overdue = rig.partition("overdue", LogConfig(cleanup_policy=("compact",), max_compaction_lag_ms=1000))
-    rig.partition("plain", LogConfig())
+async def test_the_dirtiest_log_comes_first_and_an_overdue_one_before_all(setup: CleanerSetup) -> None:
+    little, much = setup.partition("little"), setup.partition("much")
+    overdue = setup.partition("overdue", LogConfig(cleanup_policy=("compact",), max_compaction_lag_ms=1000))
+    setup.partition("plain", LogConfig())
     for partition in (little, much, overdue):
         fill(partition, [(b"a", b"x" * 100)])
-    await rig.logs.checkpoint()
+    await setup.logs.checkpoint()
     for _ in range(3):
-        assert await rig.cleaner.compact_dirtiest()
-    assert not await rig.cleaner.compact_dirtiest(), "all are clean"
+        assert await setup.cleaner.compact_dirtiest()
+    assert not await setup.cleaner.compact_dirtiest(), "all are clean"
     fill(little, [(b"b", b"y" * 120)])
     fill(much, [(b"b", b"y" * 500)])
     fill(overdue, [(b"b", b"y")])
-    rig.now_ms += 5000
-    await rig.logs.checkpoint()
-    rig.events.lines.clear()
-    while await rig.cleaner.compact_dirtiest():
+    setup.now_ms += 5000
+    await setup.logs.checkpoint()
+    setup.events.lines.clear()
+    while await setup.cleaner.compact_dirtiest():
         pass
-    assert [event["topic"] for event in rig.events.of("log_compacted")] == ["overdue", "much", "little"]
+    assert [event["topic"] for event in setup.events.of("log_compacted")] == ["overdue", "much", "little"]
 
 
-async def test_compaction_continues_where_it_stopped_after_a_restart(rig: Rig) -> None:
-    partition = rig.partition("t")
+async def test_compaction_continues_where_it_stopped_after_a_restart(setup: CleanerSetup) -> None:
+    partition = setup.partition("t")
     fill(partition, [(b"a", b"1")], [(b"a", b"2")])
-    await rig.logs.checkpoint()
-    assert await rig.cleaner.compact_dirtiest()
-    rig.restart()
-    assert not await rig.cleaner.compact_dirtiest()
-    assert rig.disk.read_bytes(f"data/t-0/{CLEANER_OFFSET}") == b"0\n1\nt 0 2\n"
-    assert pairs_of(rig.partitions[0].log) == [(1, b"a", b"2")]
+    await setup.logs.checkpoint()
+    assert await setup.cleaner.compact_dirtiest()
+    setup.restart()
+    assert not await setup.cleaner.compact_dirtiest()
+    assert setup.disk.read_bytes(f"data/t-0/{CLEANER_OFFSET}") == b"0\n1\nt 0 2\n"
+    assert pairs_of(setup.partitions[0].log) == [(1, b"a", b"2")]
 
 
-async def test_an_unusable_offset_file_only_repeats_the_compaction(rig: Rig) -> None:
-    partition = rig.partition("t")
+async def test_an_unusable_offset_file_only_repeats_the_compaction(setup: CleanerSetup) -> None:
+    partition = setup.partition("t")
     fill(partition, [(b"a", b"1")], [(b"a", b"2")])
-    await rig.logs.checkpoint()
-    rig.disk.write_atomically(f"data/t-0/{CLEANER_OFFSET}", b"rubbish")
-    assert await rig.cleaner.compact_dirtiest()
-    assert len(rig.events.of("cleaner_offset_unusable")) == 1
+    await setup.logs.checkpoint()
+    setup.disk.write_atomically(f"data/t-0/{CLEANER_OFFSET}", b"rubbish")
+    assert await setup.cleaner.compact_dirtiest()
+    assert len(setup.events.of("cleaner_offset_unusable")) == 1
 
 
-async def test_a_new_topic_with_an_old_name_is_compacted_from_offset_zero(rig: Rig) -> None:
+async def test_a_new_topic_with_an_old_name_is_compacted_from_offset_zero(setup: CleanerSetup) -> None:
     for value in (b"1", b"2"):
-        partition = rig.partition("t")
+        partition = setup.partition("t")
         fill(partition, [(b"a", value)], [(b"a", None), (b"b", value)])
-        await rig.logs.checkpoint()
-        assert await rig.cleaner.compact_dirtiest()
+        await setup.logs.checkpoint()
+        assert await setup.cleaner.compact_dirtiest()
         assert pairs_of(partition.log) == [(1, b"a", None), (2, b"b", value)]
-        rig.delete(partition)
-    assert [event["from_offset"] for event in rig.events.of("log_compacted")] == [0, 0]
+        setup.delete(partition)
+    assert [event["from_offset"] for event in setup.events.of("log_compacted")] == [0, 0]
 
 
-async def test_a_log_deleted_under_compaction_ends_the_round_quietly(rig: Rig) -> None:
-    partition = rig.partition("t")
+async def test_a_log_deleted_under_compaction_ends_the_round_quietly(setup: CleanerSetup) -> None:
+    partition = setup.partition("t")
     fill(partition, *[[(b"a", b"x" * 40_000)] for _ in range(8)])
-    await rig.logs.checkpoint()
-    compaction = asyncio.ensure_future(rig.cleaner.compact_dirtiest())
+    await setup.logs.checkpoint()
+    compaction = asyncio.ensure_future(setup.cleaner.compact_dirtiest())
     for _ in range(3):
         await asyncio.sleep(0)
-    rig.delete(partition)
+    setup.delete(partition)
     assert await compaction is False
-    assert len(rig.events.of("compaction_aborted")) == 1
-    assert rig.disk.listdir("data/t-0") == []
+    assert len(setup.events.of("compaction_aborted")) == 1
+    assert setup.disk.listdir("data/t-0") == []
 
 
 def led_with(partition: Partition, *, follower_at: int) -> None:
@@ -251,8 +251,8 @@ def led_with(partition: Partition, *, follower_at: int) -> None:
     partition.note_replica(2, 1, follower_at, 0)
 
 
-async def test_tombstones_that_a_replica_has_not_fetched_are_kept(rig: Rig) -> None:
-    partition = rig.partition("t", replace(COMPACTED, min_cleanable_dirty_ratio=0.0))
+async def test_tombstones_that_a_replica_has_not_fetched_are_kept(setup: CleanerSetup) -> None:
+    partition = setup.partition("t", replace(COMPACTED, min_cleanable_dirty_ratio=0.0))
     fill(partition, [(b"a", b"1")], [(b"a", None)])
     led_with(partition, follower_at=2)
     for number in range(4):
@@ -260,58 +260,58 @@ async def test_tombstones_that_a_replica_has_not_fetched_are_kept(rig: Rig) -> N
         partition.note_replica(2, 1, partition.end_offset, 0)
         if number < 3:
             partition.note_replica(2, 1, 1, 0)  # it has lost what it had: its fetches say so
-        await rig.logs.checkpoint()
-        assert await rig.cleaner.compact_dirtiest()
+        await setup.logs.checkpoint()
+        assert await setup.cleaner.compact_dirtiest()
         assert ((1, b"a", None) in pairs_of(partition.log)) is (number < 3)
-        rig.now_ms += DAY_MS
+        setup.now_ms += DAY_MS
 
 
-async def test_a_round_ends_when_a_replica_is_not_in_sync_any_more(rig: Rig) -> None:
-    partition = rig.partition("t")
+async def test_a_round_ends_when_a_replica_is_not_in_sync_any_more(setup: CleanerSetup) -> None:
+    partition = setup.partition("t")
     fill(partition, [(b"a", b"1")], [(b"a", None)], *[[(b"b", b"x" * 40_000)] for _ in range(8)])
     led_with(partition, follower_at=10)
-    await rig.logs.checkpoint()
-    assert await rig.cleaner.compact_dirtiest()
-    rig.now_ms += DAY_MS
+    await setup.logs.checkpoint()
+    assert await setup.cleaner.compact_dirtiest()
+    setup.now_ms += DAY_MS
     fill(partition, *[[(b"b", b"x" * 40_000)] for _ in range(8)])
     partition.note_replica(2, 1, partition.end_offset, 0)
-    await rig.logs.checkpoint()
-    compaction = asyncio.ensure_future(rig.cleaner.compact_dirtiest())
+    await setup.logs.checkpoint()
+    compaction = asyncio.ensure_future(setup.cleaner.compact_dirtiest())
     for _ in range(3):
         await asyncio.sleep(0)
     partition.is_whole = False
     assert await compaction is False
-    (event,) = rig.events.of("compaction_aborted")
+    (event,) = setup.events.of("compaction_aborted")
     assert "in sync" in str(event["reason"])
     assert (1, b"a", None) in pairs_of(partition.log)
 
 
 @pytest.mark.parametrize("part", ["a record", "a header, and the snapshots"])
-async def test_a_log_that_cannot_be_read_is_left_alone_and_the_others_are_not(rig: Rig, part: str) -> None:
-    bad, good = rig.partition("bad"), rig.partition("good")
+async def test_a_log_that_cannot_be_read_is_left_alone_and_the_others_are_not(setup: CleanerSetup, part: str) -> None:
+    bad, good = setup.partition("bad"), setup.partition("good")
     for partition in (bad, good):
         fill(partition, [(b"a", b"1")], [(b"a", b"2")])
-    await rig.logs.checkpoint()
+    await setup.logs.checkpoint()
     path = bad.log.segments[0].path(".log")
-    data = bytearray(rig.disk.read_bytes(path))
+    data = bytearray(setup.disk.read_bytes(path))
     data[-1 if part == "a record" else MAGIC_AT] = 0xFF
-    rig.disk.overwrite(path, data)
-    for name in rig.disk.listdir(bad.log.directory):
+    setup.disk.overwrite(path, data)
+    for name in setup.disk.listdir(bad.log.directory):
         if part != "a record" and name.endswith(".snapshot"):
-            rig.disk.overwrite(f"{bad.log.directory}/{name}", bytes(100))
-    assert await rig.cleaner.compact_dirtiest() is False
-    assert await rig.cleaner.compact_dirtiest() is True
-    assert await rig.cleaner.compact_dirtiest() is False
-    assert [event["topic"] for event in rig.events.of("log_uncleanable")] == ["bad"]
-    assert [event["topic"] for event in rig.events.of("log_compacted")] == ["good"]
+            setup.disk.overwrite(f"{bad.log.directory}/{name}", bytes(100))
+    assert await setup.cleaner.compact_dirtiest() is False
+    assert await setup.cleaner.compact_dirtiest() is True
+    assert await setup.cleaner.compact_dirtiest() is False
+    assert [event["topic"] for event in setup.events.of("log_uncleanable")] == ["bad"]
+    assert [event["topic"] for event in setup.events.of("log_compacted")] == ["good"]
 
 
-async def test_other_tasks_run_while_a_log_is_compacted(rig: Rig) -> None:
-    partition = rig.partition("t")
+async def test_other_tasks_run_while_a_log_is_compacted(setup: CleanerSetup) -> None:
+    partition = setup.partition("t")
     fill(partition, *[[(b"k%d" % n, b"x" * 1000) for n in range(100)] for _ in range(10)])
-    await rig.logs.checkpoint()
+    await setup.logs.checkpoint()
     turns = 0
-    compaction = asyncio.ensure_future(rig.cleaner.compact_dirtiest())
+    compaction = asyncio.ensure_future(setup.cleaner.compact_dirtiest())
     while not compaction.done():
         await asyncio.sleep(0)
         turns += 1
@@ -325,27 +325,27 @@ async def test_other_tasks_run_while_a_log_is_compacted(rig: Rig) -> None:
 
 
 @pytest.fixture
-async def quick() -> AsyncIterator[Rig]:
+async def quick() -> AsyncIterator[CleanerSetup]:
     """A running cleaner whose every interval is a millisecond."""
-    rig = Rig(
+    setup = CleanerSetup(
         log_retention_check_interval_ms=1,
         log_flush_offset_checkpoint_interval_ms=1,
         producer_id_expiration_check_interval_ms=1,
         log_cleaner_backoff_ms=1,
     )
-    rig.cleaner.start()
-    yield rig
-    await rig.cleaner.stop()
+    setup.cleaner.start()
+    yield setup
+    await setup.cleaner.stop()
 
 
-async def until(rig: Rig, event: str) -> dict[str, object]:
+async def until(setup: CleanerSetup, event: str) -> dict[str, object]:
     async with asyncio.timeout(10):
-        while not rig.events.of(event):
+        while not setup.events.of(event):
             await asyncio.sleep(0.001)
-    return rig.events.of(event)[0]
+    return setup.events.of(event)[0]
 
 
-async def test_sweeps_and_compaction_run_by_the_clock(quick: Rig) -> None:
+async def test_sweeps_and_compaction_run_by_the_clock(quick: CleanerSetup) -> None:
     old, keyed = quick.partition("old", LogConfig(retention_ms=1000)), quick.partition("keyed")
     fill(keyed, [(b"a", b"1")], [(b"a", b"2")])
     await until(quick, "log_compacted")
@@ -355,7 +355,7 @@ async def test_sweeps_and_compaction_run_by_the_clock(quick: Rig) -> None:
     await until(quick, "segments_deleted")
 
 
-async def test_one_failing_sweep_does_not_stop_the_others(quick: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_failing_sweep_does_not_stop_the_others(quick: CleanerSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
@@ -367,7 +367,7 @@ async def test_one_failing_sweep_does_not_stop_the_others(quick: Rig, monkeypatc
 
 
 async def test_a_bug_in_compaction_is_logged_and_that_log_left_alone(
-    quick: Rig, monkeypatch: pytest.MonkeyPatch
+    quick: CleanerSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
@@ -379,17 +379,17 @@ async def test_a_bug_in_compaction_is_logged_and_that_log_left_alone(
     assert len(quick.events.of("compaction_failed")) == 1
 
 
-async def test_stop_in_the_middle_of_a_compaction_leaves_the_log_whole(rig: Rig) -> None:
-    partition = rig.partition("t")
+async def test_stop_in_the_middle_of_a_compaction_leaves_the_log_whole(setup: CleanerSetup) -> None:
+    partition = setup.partition("t")
     fill(partition, *[[(b"k%d" % (n % 3), b"x" * 40_000)] for n in range(12)])
-    await rig.logs.checkpoint()
+    await setup.logs.checkpoint()
     before = pairs_of(partition.log)
-    rig.cleaner.start()
+    setup.cleaner.start()
     async with asyncio.timeout(10):
-        while not any(name.endswith(".cleaned") for name in rig.disk.listdir("data/t-0")):
+        while not any(name.endswith(".cleaned") for name in setup.disk.listdir("data/t-0")):
             await asyncio.sleep(0)
-    await rig.cleaner.stop()
-    assert not any(name.endswith(".cleaned") for name in rig.disk.listdir("data/t-0"))
+    await setup.cleaner.stop()
+    assert not any(name.endswith(".cleaned") for name in setup.disk.listdir("data/t-0"))
     assert pairs_of(partition.log) == before
 
 
@@ -421,7 +421,7 @@ async def test_a_compacted_topic_of_a_running_broker(tmp_path: Path) -> None:
 # A disk without room
 
 
-class Tank(MemoryDisk):
+class LimitedDisk(MemoryDisk):
     """A disk with as many free bytes as the test says."""
 
     free_bytes = 1 << 30
@@ -431,21 +431,21 @@ class Tank(MemoryDisk):
 
 
 @pytest.fixture
-async def full() -> Rig:
+async def full() -> CleanerSetup:
     """A broker whose disk has nothing free."""
-    rig = Rig(Tank(), log_min_free_bytes=1000)
-    rig.cleaner = rig.new_cleaner(DiskSpace(rig.world, rig.config, "data"))
-    return rig
+    setup = CleanerSetup(LimitedDisk(), log_min_free_bytes=1000)
+    setup.cleaner = setup.new_cleaner(DiskSpace(setup.world, setup.config, "data"))
+    return setup
 
 
-def leave(rig: Rig, free_bytes: int) -> None:
-    assert isinstance(rig.disk, Tank)
-    assert rig.cleaner._space is not None
-    rig.disk.free_bytes = free_bytes
-    rig.cleaner._space.look()
+def leave(setup: CleanerSetup, free_bytes: int) -> None:
+    assert isinstance(setup.disk, LimitedDisk)
+    assert setup.cleaner._space is not None
+    setup.disk.free_bytes = free_bytes
+    setup.cleaner._space.look()
 
 
-async def test_a_log_is_compacted_only_where_its_copy_leaves_half_of_the_mark(full: Rig) -> None:
+async def test_a_log_is_compacted_only_where_its_copy_leaves_half_of_the_mark(full: CleanerSetup) -> None:
     partition = full.partition("t")
     fill(partition, [(b"a", b"1"), (b"a", b"2")], [(b"a", b"3")])
     await full.logs.checkpoint()
@@ -457,7 +457,7 @@ async def test_a_log_is_compacted_only_where_its_copy_leaves_half_of_the_mark(fu
     assert partition.log.size < size
 
 
-async def test_a_small_log_is_compacted_where_a_large_one_has_no_room(full: Rig) -> None:
+async def test_a_small_log_is_compacted_where_a_large_one_has_no_room(full: CleanerSetup) -> None:
     large, small = full.partition("large"), full.partition("small")
     fill(large, [(b"a", bytes(1000)), (b"a", bytes(1000))], [(b"a", b"3")])
     fill(small, [(b"a", b"1"), (b"a", b"2")], [(b"a", b"3")])
@@ -471,7 +471,9 @@ async def test_a_small_log_is_compacted_where_a_large_one_has_no_room(full: Rig)
 
 
 @pytest.mark.parametrize("free_bytes", [0, 499, 999])
-async def test_retention_deletes_and_the_checkpoint_is_written_on_a_full_disk(full: Rig, free_bytes: int) -> None:
+async def test_retention_deletes_and_the_checkpoint_is_written_on_a_full_disk(
+    full: CleanerSetup, free_bytes: int
+) -> None:
     partition = full.partition("t", LogConfig(retention_ms=1000))
     fill(partition, [(None, b"a")], [(None, b"b")])
     await partition.log.durability.sync()
@@ -484,7 +486,7 @@ async def test_retention_deletes_and_the_checkpoint_is_written_on_a_full_disk(fu
     assert not full.events.of("log_sweep_failed")
 
 
-async def test_a_log_that_cannot_be_compacted_is_left_alone_also_after_a_time_without_room(full: Rig) -> None:
+async def test_a_log_that_cannot_be_compacted_is_left_alone_also_after_a_time_without_room(full: CleanerSetup) -> None:
     partition = full.partition("t")
     fill(partition, [(b"a", b"1")], [(b"a", b"2")])
     await full.logs.checkpoint()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from broker.cluster.brokers import until
-from broker.coordination.seats import Seat, Seats
+from broker.coordination.coordinator_cluster import CoordinatorBroker, CoordinatorCluster
 from broker.wire import Wire, batch, produce_request
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import ProduceResponsePartition
@@ -15,16 +15,16 @@ from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 
 
 @pytest.fixture
-async def seats(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Seats]:
+async def nodes(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CoordinatorCluster]:
     monkeypatch.setattr("broker.wire.WAIT_S", 60)
-    seats = Seats()
-    yield seats
-    await seats.close()
+    nodes = CoordinatorCluster()
+    yield nodes
+    await nodes.close()
 
 
-async def alone(seats: Seats, **settings: str) -> Seat:
-    (one,) = await seats.start(1, **settings)
-    await seats.topic([1])
+async def alone(nodes: CoordinatorCluster, **settings: str) -> CoordinatorBroker:
+    (one,) = await nodes.start(1, **settings)
+    await nodes.topic([1])
     await one.put(b"before")
     return one
 
@@ -41,8 +41,8 @@ def send(wire: Wire, *, acks: int = -1, timeout_ms: int = 30_000) -> asyncio.Tas
     return asyncio.create_task(answer())
 
 
-async def test_the_log_says_once_that_the_disk_hangs_and_once_that_it_goes_on(seats: Seats) -> None:
-    one = await alone(seats)
+async def test_the_log_says_once_that_the_disk_hangs_and_once_that_it_goes_on(nodes: CoordinatorCluster) -> None:
+    one = await alone(nodes)
     one.disk.hold_syncs()
     sent = send(await one.wire())
     await asyncio.sleep(9)
@@ -62,8 +62,8 @@ async def test_the_log_says_once_that_the_disk_hangs_and_once_that_it_goes_on(se
     assert one.topics.local.hangs.waiting_s == 0
 
 
-async def test_the_limit_is_a_setting(seats: Seats) -> None:
-    one = await alone(seats, **{"disk.hang.timeout.ms": "1000"})
+async def test_the_limit_is_a_setting(nodes: CoordinatorCluster) -> None:
+    one = await alone(nodes, **{"disk.hang.timeout.ms": "1000"})
     one.disk.hold_syncs()
     sent = send(await one.wire())
     await asyncio.sleep(1.6)
@@ -72,8 +72,8 @@ async def test_the_limit_is_a_setting(seats: Seats) -> None:
     assert (await sent).error_code == 0
 
 
-async def test_syncs_of_less_than_the_limit_are_no_hang_however_many_they_are(seats: Seats) -> None:
-    one = await alone(seats)
+async def test_syncs_of_less_than_the_limit_are_no_hang_however_many_they_are(nodes: CoordinatorCluster) -> None:
+    one = await alone(nodes)
     wire = await one.wire()
     for _ in range(10):
         one.disk.hold_syncs()
@@ -84,8 +84,8 @@ async def test_syncs_of_less_than_the_limit_are_no_hang_however_many_they_are(se
     assert not one.log.of("disk_hangs")
 
 
-async def test_readers_and_requests_without_the_disk_are_served_meanwhile(seats: Seats) -> None:
-    one = await alone(seats)
+async def test_readers_and_requests_without_the_disk_are_served_meanwhile(nodes: CoordinatorCluster) -> None:
+    one = await alone(nodes)
     reader = await one.wire()
     one.disk.hold_syncs()
     sent = send(await one.wire())
@@ -98,8 +98,10 @@ async def test_readers_and_requests_without_the_disk_are_served_meanwhile(seats:
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-async def test_new_writes_are_refused_while_the_disk_hangs_and_taken_when_it_goes_on(seats: Seats, acks: int) -> None:
-    one = await alone(seats)
+async def test_new_writes_are_refused_while_the_disk_hangs_and_taken_when_it_goes_on(
+    nodes: CoordinatorCluster, acks: int
+) -> None:
+    one = await alone(nodes)
     first, later = await one.wire(), await one.wire()
     one.disk.hold_syncs()
     waiting = send(first, acks=acks)
@@ -113,8 +115,10 @@ async def test_new_writes_are_refused_while_the_disk_hangs_and_taken_when_it_goe
     assert (await send(later, acks=acks)).base_offset == 2
 
 
-async def test_a_write_with_acks_all_is_timed_out_and_never_acknowledged_before_it_is_durable(seats: Seats) -> None:
-    one = await alone(seats)
+async def test_a_write_with_acks_all_is_timed_out_and_never_acknowledged_before_it_is_durable(
+    nodes: CoordinatorCluster,
+) -> None:
+    one = await alone(nodes)
     one.disk.hold_syncs()
     assert (await send(await one.wire(), timeout_ms=15_000)).error_code == ErrorCode.REQUEST_TIMED_OUT
     assert one.partition().high_watermark == 1
@@ -122,8 +126,8 @@ async def test_a_write_with_acks_all_is_timed_out_and_never_acknowledged_before_
     await until(lambda: one.partition().high_watermark == 2)
 
 
-async def test_with_durability_os_a_hang_is_told_and_changes_nothing(seats: Seats) -> None:
-    one = await alone(seats, durability="os")
+async def test_with_durability_os_a_hang_is_told_and_changes_nothing(nodes: CoordinatorCluster) -> None:
+    one = await alone(nodes, durability="os")
     one.disk.hold_syncs()
     syncing = asyncio.create_task(one.partition().log.durability.sync())
     await asyncio.sleep(11)

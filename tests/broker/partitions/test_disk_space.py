@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from broker.consumers import Consumer
+from broker.consumers import HeartbeatingMember
 from broker.harness import Harness, batch, produce_request
-from broker.members import GroupMember, committed
+from broker.members import WireMember, committed
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire
 from semel_broker.partitions.disk_space import DiskSpace, mark_of
@@ -30,7 +30,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MARK = 1_000_000
 
 
-class Tank:
+class SpaceLimitedBroker:
     """A broker whose disk has as many free bytes as the test says."""
 
     def __init__(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,9 +47,9 @@ class Tank:
 
 
 @pytest.fixture
-async def tank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tank]:
+async def limited_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SpaceLimitedBroker]:
     harness = await Harness(tmp_path / "data", log_min_free_bytes=str(MARK)).start()
-    yield Tank(harness, monkeypatch)
+    yield SpaceLimitedBroker(harness, monkeypatch)
     await harness.stop()
 
 
@@ -61,12 +61,12 @@ def test_the_mark_fits_the_disk(total: int, mark: int) -> None:
     assert mark_of(total) == mark
 
 
-async def test_below_the_mark_clients_writes_are_refused_and_all_else_goes_on(tank: Tank) -> None:
-    wire = await tank.harness.wire()
+async def test_below_the_mark_clients_writes_are_refused_and_all_else_goes_on(limited_disk: SpaceLimitedBroker) -> None:
+    wire = await limited_disk.harness.wire()
     for name in ("t", "u"):
         await wire.create_topic(name)
         assert (await wire.produce(name, batch(b"stored"))).error_code == 0
-    tank.leave(MARK - 1)
+    limited_disk.leave(MARK - 1)
     answer = await wire.call(produce_request("t", batch(b"refused")), 8)
     (row,) = answer.responses[0].partition_responses
     assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -89,25 +89,25 @@ async def test_below_the_mark_clients_writes_are_refused_and_all_else_goes_on(ta
     )
     assert deleted.topics[0].partitions[0].low_watermark == 1
     await wire.delete_topic("u")
-    assert not (tank.harness.directory / "u-0").exists()
-    tank.leave(MARK + MARK // 4)
+    assert not (limited_disk.harness.directory / "u-0").exists()
+    limited_disk.leave(MARK + MARK // 4)
     assert (await wire.produce("t", batch(b"again"))).error_code == 0
-    (begun,) = tank.harness.log.of("disk_nearly_full")
+    (begun,) = limited_disk.harness.log.of("disk_nearly_full")
     assert (begun["free_bytes"], begun["min_free_bytes"]) == (MARK - 1, MARK)
-    assert len(tank.harness.log.of("disk_has_room_again")) == 1
+    assert len(limited_disk.harness.log.of("disk_has_room_again")) == 1
 
 
-async def test_below_half_of_the_mark_groups_store_nothing_new(tank: Tank) -> None:
-    wire = await tank.harness.wire()
+async def test_below_half_of_the_mark_groups_store_nothing_new(limited_disk: SpaceLimitedBroker) -> None:
+    wire = await limited_disk.harness.wire()
     await wire.create_topic("t")
-    member = GroupMember(wire, "g")
+    member = WireMember(wire, "g")
     await member.enter()
-    tank.leave(MARK // 2)
+    limited_disk.leave(MARK // 2)
     assert await member.commit({0: 1}) == [0]
     assert await committed(wire, "g", 0) == [1]
-    tank.leave(MARK // 2 - 1)
+    limited_disk.leave(MARK // 2 - 1)
     assert await member.commit({0: 2}) == [ErrorCode.NOT_COORDINATOR]
-    tank.leave(GIB)
+    limited_disk.leave(GIB)
     assert await member.commit({0: 3}) == [0]
     assert await committed(wire, "g", 0) == [3]
 
@@ -116,32 +116,34 @@ async def states_of_groups(wire: Wire) -> dict[str, str]:
     return {row.group_id: row.group_state for row in (await wire.call(ListGroupsRequest(), 4)).groups}
 
 
-async def test_below_half_of_the_mark_a_member_can_leave_its_group(tank: Tank) -> None:
+async def test_below_half_of_the_mark_a_member_can_leave_its_group(limited_disk: SpaceLimitedBroker) -> None:
     """A record that says so has a value, but the group keeps less than before."""
-    wire = await tank.harness.wire()
+    wire = await limited_disk.harness.wire()
     await wire.create_topic("t")
-    member, consumer = GroupMember(wire, "classic"), Consumer(wire, "m", "consumer")
+    member, consumer = WireMember(wire, "classic"), HeartbeatingMember(wire, "m", "consumer")
     await member.enter()
     assert await consumer.beat() == 0
-    tank.leave(MARK // 2 - 1)
-    other = Consumer(wire, "n", "consumer")
+    limited_disk.leave(MARK // 2 - 1)
+    other = HeartbeatingMember(wire, "n", "consumer")
     assert await other.beat() == ErrorCode.NOT_COORDINATOR
     assert await consumer.leave() == 0
     assert (await member.leave()).members[0].error_code == 0
     assert await states_of_groups(wire) == {"classic": "Empty", "consumer": "Empty"}
-    assert not tank.harness.log.of("group_not_stored")
-    await tank.harness.restart()
-    assert await states_of_groups(await tank.harness.wire()) == {"classic": "Empty", "consumer": "Empty"}
+    assert not limited_disk.harness.log.of("group_not_stored")
+    await limited_disk.harness.restart()
+    assert await states_of_groups(await limited_disk.harness.wire()) == {"classic": "Empty", "consumer": "Empty"}
 
 
-async def test_below_half_of_the_mark_a_consumer_whose_session_ends_is_removed(tank: Tank) -> None:
-    wire = await tank.harness.wire()
+async def test_below_half_of_the_mark_a_consumer_whose_session_ends_is_removed(
+    limited_disk: SpaceLimitedBroker,
+) -> None:
+    wire = await limited_disk.harness.wire()
     await wire.create_topic("t")
-    assert await Consumer(wire, "m", "g").beat() == 0
-    tank.leave(MARK // 2 - 1)
+    assert await HeartbeatingMember(wire, "m", "g").beat() == 0
+    limited_disk.leave(MARK // 2 - 1)
     await asyncio.sleep(46)
     assert await states_of_groups(wire) == {"g": "Empty"}
-    assert not tank.harness.log.of("consumer_not_removed")
+    assert not limited_disk.harness.log.of("consumer_not_removed")
 
 
 async def init(producer: TransactionalProducer) -> int:
@@ -150,18 +152,20 @@ async def init(producer: TransactionalProducer) -> int:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_below_half_of_the_mark_transactions_end_and_none_begins(tank: Tank, version: int) -> None:
-    wire = await tank.harness.wire()
+async def test_below_half_of_the_mark_transactions_end_and_none_begins(
+    limited_disk: SpaceLimitedBroker, version: int
+) -> None:
+    wire = await limited_disk.harness.wire()
     await wire.create_topic("t", partitions=2)
-    await GroupMember(wire).enter()
+    await WireMember(wire).enter()
     commits, aborts, idle, dead = [
         await TransactionalProducer(wire, version, name).init() for name in ("commits", "aborts", "idle", "dead")
     ]
     for producer in (commits, aborts, dead):
         assert (await producer.produce("t", producer.name.encode())).error_code == 0
-    tank.leave(MARK // 2)
+    limited_disk.leave(MARK // 2)
     assert await init(TransactionalProducer(wire, version, "early")) == 0
-    tank.leave(MARK // 2 - 1)
+    limited_disk.leave(MARK // 2 - 1)
     refused = ErrorCode.NOT_COORDINATOR
     assert await init(TransactionalProducer(wire, version, "new")) == refused
     assert await init(idle) == refused
@@ -174,57 +178,59 @@ async def test_below_half_of_the_mark_transactions_end_and_none_begins(tank: Tan
     assert await init(dead) == refused, "its transaction is aborted, and the next instance is refused"
     row = await wire.fetch("t", 0, max_wait_ms=0)
     assert row.last_stable_offset == row.high_watermark, "each transaction has its marker"
-    tank.leave(GIB)
+    limited_disk.leave(GIB)
     for name in ("commits", "aborts", "idle", "dead"):
         producer = await TransactionalProducer(wire, version, name).init()
         assert (await producer.produce("t", b"again")).error_code == 0
         assert await producer.end() == 0
 
 
-async def test_below_half_of_the_mark_a_step_of_a_transaction_group_ends_and_none_begins(tank: Tank) -> None:
-    assert tank.harness.node is not None
-    groups = tank.harness.node.broker.transactions.groups
+async def test_below_half_of_the_mark_a_step_of_a_transaction_group_ends_and_none_begins(
+    limited_disk: SpaceLimitedBroker,
+) -> None:
+    assert limited_disk.harness.node is not None
+    groups = limited_disk.harness.node.broker.transactions.groups
     begin = Begin(group="g", owner="query", timeout_ms=60_000)
     step = await groups.begin(begin)
-    tank.leave(MARK // 2 - 1)
+    limited_disk.leave(MARK // 2 - 1)
     with pytest.raises(KafkaError, match="bytes free") as refusal:
         await groups.begin(begin)
     assert refusal.value.code is ErrorCode.NOT_COORDINATOR
     decision = await groups.decide(Decide(group="g", epoch=step.epoch, commit=False))
     assert decision.group is not None
     assert decision.group.epoch == step.epoch
-    tank.leave(GIB)
+    limited_disk.leave(GIB)
     assert (await groups.begin(begin)).epoch == step.epoch + 1
 
 
-async def test_writes_are_allowed_again_only_well_above_the_mark(tank: Tank) -> None:
-    wire = await tank.harness.wire()
+async def test_writes_are_allowed_again_only_well_above_the_mark(limited_disk: SpaceLimitedBroker) -> None:
+    wire = await limited_disk.harness.wire()
     await wire.create_topic("t")
     codes = []
     for free_bytes in (MARK, MARK - 1, MARK, MARK + MARK // 4 - 1, MARK + MARK // 4, MARK):
-        tank.leave(free_bytes)
+        limited_disk.leave(free_bytes)
         codes.append((await wire.produce("t", batch(b"x"))).error_code)
     refused = ErrorCode.KAFKA_STORAGE_ERROR
     assert codes == [0, refused, refused, refused, 0, 0]
 
 
-async def test_a_burst_of_writes_does_not_pass_the_mark_between_two_looks(tank: Tank) -> None:
+async def test_a_burst_of_writes_does_not_pass_the_mark_between_two_looks(limited_disk: SpaceLimitedBroker) -> None:
     """The disk is asked again after half of the room above the mark was written."""
-    tank.leave(MARK + 10 * MIB)
-    tank._free_bytes = MARK - 1
+    limited_disk.leave(MARK + 10 * MIB)
+    limited_disk._free_bytes = MARK - 1
     for _ in range(5 * MIB // (64 * KIB)):
-        tank.space.check(64 * KIB)
+        limited_disk.space.check(64 * KIB)
     with pytest.raises(KafkaError, match="bytes free"):
-        tank.space.check(64 * KIB)
+        limited_disk.space.check(64 * KIB)
 
 
-async def test_a_batch_that_is_larger_than_the_room_is_refused(tank: Tank) -> None:
-    tank.leave(MARK)
-    tank.space.check(MARK // 2)
+async def test_a_batch_that_is_larger_than_the_room_is_refused(limited_disk: SpaceLimitedBroker) -> None:
+    limited_disk.leave(MARK)
+    limited_disk.space.check(MARK // 2)
     with pytest.raises(KafkaError, match="bytes free"):
-        tank.space.check(MARK // 2 + 1)
-    assert not tank.space.is_short
-    tank.space.check(1)
+        limited_disk.space.check(MARK // 2 + 1)
+    assert not limited_disk.space.is_short
+    limited_disk.space.check(1)
 
 
 async def test_a_reserve_is_kept_while_there_is_room_and_none_without_a_mark(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def topics(*places: tuple[str, int], offset: int = 0) -> list[FetchRequestTopic]
     ]
 
 
-class Clock:
+class SessionClock:
     def __init__(self) -> None:
         self.now = 0.0
 
@@ -38,8 +38,8 @@ class Clock:
         return self.now
 
 
-def sessions(slots: int = 10, partitions: int = 100) -> tuple[FetchSessions, Clock]:
-    clock = Clock()
+def sessions(slots: int = 10, partitions: int = 100) -> tuple[FetchSessions, SessionClock]:
+    clock = SessionClock()
     return FetchSessions(slots, partitions, Random(1), clock), clock
 
 

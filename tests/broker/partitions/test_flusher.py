@@ -18,7 +18,7 @@ from semel_storage.log.log import Log
 from semel_storage.segments.log_config import LogConfig
 
 
-class CountingDisk(MemoryDisk):
+class BusyDisk(MemoryDisk):
     """Quick for as many files at once as `together_max`."""
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class CountingDisk(MemoryDisk):
         return True
 
 
-class Rig:
+class FlusherSetup:
     def __init__(self) -> None:
-        self.disk = CountingDisk()
+        self.disk = BusyDisk()
         self.flusher = Flusher(self.disk)
         self.world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=self.disk)
 
@@ -51,8 +51,8 @@ class Rig:
 
 
 @pytest.fixture
-async def rig() -> Rig:
-    return Rig()
+async def setup() -> FlusherSetup:
+    return FlusherSetup()
 
 
 def put(partition: Partition, *, lazily: bool = False) -> None:
@@ -66,77 +66,77 @@ async def committed(partitions: Sequence[Partition], end: int) -> None:
             await partition.committed(end)
 
 
-async def test_partitions_of_one_turn_share_one_sync_of_a_quick_disk(rig: Rig) -> None:
-    partitions = rig.partitions(20)
+async def test_partitions_of_one_turn_share_one_sync_of_a_quick_disk(setup: FlusherSetup) -> None:
+    partitions = setup.partitions(20)
     for partition in partitions:
         put(partition)
         put(partition)
     assert [partition.high_watermark for partition in partitions] == [0] * 20
     await asyncio.sleep(0)
-    assert rig.disk.calls == [20]
+    assert setup.disk.calls == [20]
     assert [partition.log.durability.synced_offset for partition in partitions] == [2] * 20
 
 
-async def test_a_few_are_synced_one_by_one_where_that_is_quick(rig: Rig) -> None:
-    rig.disk.together_max = 1
-    partitions = rig.partitions(SINGLY_MAX)
+async def test_a_few_are_synced_one_by_one_where_that_is_quick(setup: FlusherSetup) -> None:
+    setup.disk.together_max = 1
+    partitions = setup.partitions(SINGLY_MAX)
     for partition in partitions:
         put(partition)
     await committed(partitions, 1)
-    assert rig.disk.calls == [1] * SINGLY_MAX
+    assert setup.disk.calls == [1] * SINGLY_MAX
 
 
 @pytest.mark.parametrize(("is_quick", "count"), [(True, SINGLY_MAX + 1), (False, 1)])
-async def test_many_files_or_a_slow_disk_are_synced_in_threads(rig: Rig, is_quick: bool, count: int) -> None:
-    rig.disk.together_max, rig.disk.is_quick = 1, is_quick
-    partitions = rig.partitions(count)
+async def test_many_files_or_a_slow_disk_are_synced_in_threads(setup: FlusherSetup, is_quick: bool, count: int) -> None:
+    setup.disk.together_max, setup.disk.is_quick = 1, is_quick
+    partitions = setup.partitions(count)
     for partition in partitions:
         put(partition)
     await committed(partitions, 1)
-    assert rig.disk.calls == []
+    assert setup.disk.calls == []
 
 
-async def test_a_partition_that_is_closed_is_synced_by_its_end(rig: Rig) -> None:
-    stays, goes = rig.partitions(2)
+async def test_a_partition_that_is_closed_is_synced_by_its_end(setup: FlusherSetup) -> None:
+    stays, goes = setup.partitions(2)
     put(stays)
     put(goes)
     await goes.close()
     assert goes.high_watermark == 1
     await committed([stays], 1)
-    assert sum(rig.disk.calls) == 1
+    assert sum(setup.disk.calls) == 1
 
 
-async def test_a_lazy_append_is_synced_with_the_next_one_or_by_itself_after_a_while(rig: Rig) -> None:
-    lazy, other = rig.partitions(2)
+async def test_a_lazy_append_is_synced_with_the_next_one_or_by_itself_after_a_while(setup: FlusherSetup) -> None:
+    lazy, other = setup.partitions(2)
     put(lazy, lazily=True)
     put(other)
     await committed([other], 1)
-    assert (lazy.high_watermark, rig.disk.calls) == (0, [1])
+    assert (lazy.high_watermark, setup.disk.calls) == (0, [1])
     put(lazy)
     await committed([lazy], 2)
-    assert rig.disk.calls == [1, 1]
+    assert setup.disk.calls == [1, 1]
     put(other, lazily=True)
     await committed([other], 2)
-    assert rig.disk.calls == [1, 1, 1]
+    assert setup.disk.calls == [1, 1, 1]
 
 
-async def test_a_single_waiting_caller_is_synced_within_the_turn(rig: Rig) -> None:
-    one, two = rig.partitions(2)
+async def test_a_single_waiting_caller_is_synced_within_the_turn(setup: FlusherSetup) -> None:
+    one, two = setup.partitions(2)
     put(one)
     put(two)
     one.hurry()
     assert (one.high_watermark, two.high_watermark) == (1, 1)
-    assert rig.disk.calls == [2]
+    assert setup.disk.calls == [2]
 
 
-async def test_several_waiting_callers_share_the_sync_at_the_end_of_the_turn(rig: Rig) -> None:
-    partitions = rig.partitions(HURRIES_ALONE + 3)
+async def test_several_waiting_callers_share_the_sync_at_the_end_of_the_turn(setup: FlusherSetup) -> None:
+    partitions = setup.partitions(HURRIES_ALONE + 3)
     for partition in partitions:
         put(partition)
         partition.hurry()
-    assert rig.disk.calls == [1] * HURRIES_ALONE
+    assert setup.disk.calls == [1] * HURRIES_ALONE
     await committed(partitions, 1)
-    assert rig.disk.calls == [*[1] * HURRIES_ALONE, 3]
+    assert setup.disk.calls == [*[1] * HURRIES_ALONE, 3]
     put(partitions[0])
     partitions[0].hurry()
     assert partitions[0].high_watermark == 1, "there was company of late"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from broker.replication.brokers import Cluster, Replicant
+from broker.replication.brokers import Replicant, ReplicationCluster
 from semel_broker.context import Broker, RequestContext
 from semel_broker.partitions.replicas import Replicas
 from semel_broker.peer_handlers import k01_replica_fetch, k23_offset_for_leader_epoch
@@ -28,7 +28,7 @@ from semel_protocol.messages.k23_offset_for_leader_epoch import OffsetForLeaderE
 FOLLOWER, OTHER = 2, 3
 
 
-class Follower:
+class FetchingFollower:
     """A follower that only sends fetches."""
 
     def __init__(self, leader: Replicant, node_id: int = FOLLOWER) -> None:
@@ -98,7 +98,7 @@ class Follower:
 @pytest.fixture
 async def leader() -> AsyncIterator[Replicant]:
     """A leader of six partitions whose other replicas do not run."""
-    cluster = Cluster(**{"replica.lag.time.max.ms": "1000000"})
+    cluster = ReplicationCluster(**{"replica.lag.time.max.ms": "1000000"})
     (one,) = await cluster.start(1)
     await one.topics.create(_topic(6))
     await cluster.role(1, 1)
@@ -125,7 +125,7 @@ async def test_stored_bytes_up_to_the_end_of_the_log_synced_or_not(leader: Repli
     for _ in range(3):
         leader.append(b"x")
     assert leader.partition().durable_end == 0
-    row = Follower(leader).fetch((0, 0))[0]
+    row = FetchingFollower(leader).fetch((0, 0))[0]
     assert row.records == leader.partition().log.read(0, up_to=3, bytes_max=10_000)
     assert (row.high_watermark, row.log_start_offset, row.error_code) == (0, 0, 0)
     leader.disk.release_syncs()
@@ -134,7 +134,7 @@ async def test_stored_bytes_up_to_the_end_of_the_log_synced_or_not(leader: Repli
 async def test_offset_counts_before_the_fetch_waits(leader: Replicant) -> None:
     leader.append(b"x")
     await leader.partition().synced()
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     follower.fetch((0, 0))
     assert leader.partition().high_watermark == 0
     waiting = follower.ask((0, 1), last=0, wait_ms=60_000)
@@ -144,7 +144,7 @@ async def test_offset_counts_before_the_fetch_waits(leader: Replicant) -> None:
 
 async def test_only_changed_partitions_are_answered(leader: Replicant) -> None:
     """KIP-227: a partition is named once, and again when its offset has changed."""
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     assert sorted(follower.fetch(*[(n, 0) for n in range(6)])) == list(range(6)), "high watermarks are new to it"
     assert follower.fetch() == {}
     leader.append(b"x", index=4)
@@ -160,7 +160,7 @@ async def test_start_of_the_log_travels_without_data_too(leader: Replicant) -> N
     for _ in range(4):
         leader.append(b"x")
     await leader.partition().synced()
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     follower.fetch((0, 4), last=0)
     assert follower.fetch() == {}
     leader.partition().delete_records(3)
@@ -169,7 +169,7 @@ async def test_start_of_the_log_travels_without_data_too(leader: Replicant) -> N
 
 
 async def test_append_ends_the_wait_and_brings_other_changes(leader: Replicant) -> None:
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     follower.fetch((0, 0), (1, 0), (2, 0))
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
     await asyncio.sleep(0)
@@ -181,7 +181,7 @@ async def test_append_ends_the_wait_and_brings_other_changes(leader: Replicant) 
 
 
 async def test_wait_ends_by_time_and_by_a_request_to_end_it(leader: Replicant) -> None:
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     follower.fetch((0, 0))
     assert follower.took(await follower.ask(wait_ms=20)) == {}
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
@@ -202,7 +202,7 @@ async def test_diverging_log_gets_the_diverging_epoch_and_no_progress(leader: Re
     partition.become_leader(4, partition.replicas)
     leader.append(b"of epoch 4")
     await partition.synced()
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     for offset, last, expected in (
         (3, 4, (4, 2)),  # it has more of the current epoch than the leader
         (2, 3, (0, 1)),  # an epoch that the leader never had
@@ -224,7 +224,7 @@ async def test_leader_epochs_must_agree(leader: Replicant) -> None:
     leader.append(b"x")
     await partition.synced()
     partition.become_leader(4, partition.replicas)
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     old, new = follower.fetch((0, 1), epoch=3, last=0)[0], follower.fetch((0, 1), epoch=5, last=0)[0]
     assert old.error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert new.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -232,7 +232,7 @@ async def test_leader_epochs_must_agree(leader: Replicant) -> None:
 
 
 async def test_waiting_fetch_gets_an_error_when_leadership_ends(leader: Replicant) -> None:
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     follower.fetch((0, 0))
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
     await asyncio.sleep(0)
@@ -247,7 +247,7 @@ async def test_offset_outside_of_the_log(leader: Replicant, offset: int, is_belo
     await leader.partition().synced()
     leader.partition().view.high_watermark = 5
     leader.partition().delete_records(3)
-    row = Follower(leader).fetch((0, offset))[0]
+    row = FetchingFollower(leader).fetch((0, offset))[0]
     assert (row.error_code, row.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 3)
     assert leader.partition().replicas is not None
     assert leader.partition().replicas.offsets[FOLLOWER] == -1
@@ -263,7 +263,7 @@ async def test_a_log_of_older_epochs_that_ends_where_this_one_starts_begins_anew
     await partition.synced()
     partition.view.high_watermark = 4
     partition.delete_records(3)
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     for last, starts_anew in ((0, True), (3, True), (4, False), (-1, False)):
         row = follower.fetch((0, 3), epoch=4, last=last)[0]
         assert row.error_code == (ErrorCode.OFFSET_OUT_OF_RANGE if starts_anew else 0)
@@ -273,15 +273,15 @@ async def test_a_log_of_older_epochs_that_ends_where_this_one_starts_begins_anew
 
 async def test_fetch_by_a_broker_without_replica_is_refused(leader: Replicant) -> None:
     leader.append(b"x")
-    row = Follower(leader, 9).fetch((0, 0))[0]
+    row = FetchingFollower(leader, 9).fetch((0, 0))[0]
     assert (row.error_code, row.records) == (ErrorCode.REPLICA_NOT_AVAILABLE, b"")
     with pytest.raises(KafkaError) as refused:
-        Follower(leader, -1).fetch((0, 0))
+        FetchingFollower(leader, -1).fetch((0, 0))
     assert refused.value.code == ErrorCode.INVALID_REQUEST
 
 
 async def test_unknown_topic_and_partition(leader: Replicant) -> None:
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     assert follower.fetch((77, 0))[77].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     request = follower.request((0, 0))
     request.topics[0].topic_id = b"?" * 16
@@ -297,7 +297,7 @@ async def test_bytes_are_bounded_and_partitions_take_turns(leader: Replicant) ->
     for _ in range(8):
         for index in offsets:
             leader.append(b"x" * 1000, index=index)
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     wanted = list(offsets.items())
     served: list[int] = []
     for _ in range(16):
@@ -318,7 +318,7 @@ async def test_bytes_are_bounded_and_partitions_take_turns(leader: Replicant) ->
 async def test_batch_larger_than_every_bound_comes_whole_and_alone(leader: Replicant) -> None:
     leader.append(b"x" * 5000, index=0)
     leader.append(b"y", index=1)
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     found = follower.fetch((0, 0), (1, 0), bytes_max=100, partition_bytes_max=100)
     assert {index: bases(row) for index, row in found.items() if row.records} == {0: [0]}
     found = follower.fetch((0, 1), last=0, bytes_max=100, partition_bytes_max=100)
@@ -326,7 +326,7 @@ async def test_batch_larger_than_every_bound_comes_whole_and_alone(leader: Repli
 
 
 async def test_forgotten_partition_is_not_served_any_more(leader: Replicant) -> None:
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     follower.fetch((0, 0), (1, 0))
     follower.fetch(forget=[0])
     leader.append(b"x", index=0)
@@ -337,7 +337,7 @@ async def test_forgotten_partition_is_not_served_any_more(leader: Replicant) -> 
 
 
 async def test_unknown_sessions_are_refused(leader: Replicant) -> None:
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     follower.fetch((0, 0))
     for session_id, epoch, code in (
         (follower.session_id + 1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
@@ -352,11 +352,11 @@ async def test_unknown_sessions_are_refused(leader: Replicant) -> None:
 
 async def test_new_session_ends_the_one_before(leader: Replicant) -> None:
     """The follower reconnects while a fetch of its old connection still waits."""
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     follower.fetch((0, 0))
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
     await asyncio.sleep(0)
-    Follower(leader).fetch((0, 0), (1, 0))
+    FetchingFollower(leader).fetch((0, 0), (1, 0))
     with pytest.raises(KafkaError) as over:
         await waiting
     assert over.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -364,9 +364,9 @@ async def test_new_session_ends_the_one_before(leader: Replicant) -> None:
 
 
 async def test_fetch_with_a_stale_broker_epoch_keeps_the_session(leader: Replicant) -> None:
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     follower.fetch((0, 0))
-    request = Follower(leader).request((0, 0))
+    request = FetchingFollower(leader).request((0, 0))
     request.replica_state = FetchRequestReplicaState(replica_id=follower.node_id, replica_epoch=49)
     with pytest.raises(KafkaError) as refused:
         follower.sessions.take(request)
@@ -379,7 +379,7 @@ async def test_session_covers_partitions_that_are_not_named(leader: Replicant) -
     partition = leader.partition()
     leader.append(b"x")
     await partition.synced()
-    follower = Follower(leader)
+    follower = FetchingFollower(leader)
     follower.fetch((0, 1), last=0)
     assert partition.replicas is not None
     before = partition.replicas._followers[FOLLOWER].caught_up_ms

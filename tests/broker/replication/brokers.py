@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, cast
 
 import msgspec
-from broker.cluster.brokers import GatedStore, LocalGround, MortalSession, Notes, until
+from broker.cluster.brokers import GatedStore, MortalSession, Notes, SharedLocalStore, until
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.records import BrokerRecord, PartitionState
@@ -43,7 +43,7 @@ SETTINGS = {
 }
 
 
-class RealTime(LocalGround):
+class RealTime(SharedLocalStore):
     def __init__(self) -> None:
         super().__init__()
         self.clock = loop_time
@@ -53,7 +53,7 @@ class Replicant:
     """One broker. `start` again after `stop`, `kill` (the process) or `crash` (the machine: what was not synced is
     gone)."""
 
-    def __init__(self, cluster: Cluster, node_id: int, **settings: str) -> None:
+    def __init__(self, cluster: ReplicationCluster, node_id: int, **settings: str) -> None:
         self.cluster = cluster
         self.node_id = node_id
         self.disk = MemoryDisk()
@@ -71,7 +71,7 @@ class Replicant:
     async def start(self) -> Replicant:
         self.boots += 1
         loop = asyncio.get_running_loop()
-        self.store = GatedStore(self.cluster.ground.store(), loop_time)
+        self.store = GatedStore(self.cluster.shared_store.store(), loop_time)
         self.world = world = World(
             now_ms=wall_ms,
             monotonic=loop_time,
@@ -182,9 +182,9 @@ class Replicant:
             if link._connection is not None:
                 link._connection.close("unplugged")
 
-    async def hold_answers(self, source: int) -> Held:
+    async def hold_answers(self, source: int) -> DelayedAnswer:
         """From now on, fetched records reach this broker from that one when the test says so."""
-        held, ask = Held(), self.peers.call
+        held, ask = DelayedAnswer(), self.peers.call
 
         async def call(node_id: int, api_key: int, *rest: Any) -> Any:
             held.asked[node_id] = None
@@ -221,7 +221,7 @@ class Replicant:
         return base_offset
 
 
-class Held:
+class DelayedAnswer:
     """An answer on its way."""
 
     def __init__(self) -> None:
@@ -229,9 +229,9 @@ class Held:
         self.is_there, self.gate = asyncio.Event(), asyncio.Event()
 
 
-class Cluster:
-    def __init__(self, ground: LocalGround | None = None, **settings: str) -> None:
-        self.ground = ground or RealTime()
+class ReplicationCluster:
+    def __init__(self, shared_store: SharedLocalStore | None = None, **settings: str) -> None:
+        self.shared_store = shared_store or RealTime()
         self.settings = settings
         self.brokers: dict[int, Replicant] = {}
 
@@ -299,7 +299,7 @@ class Cluster:
         isr = [each for each in view.state.isr if each not in without]
         state = PartitionState(leader, view.state.leader_epoch + 1, isr)
         assert leader in isr
-        await self.ground.hand.transact([], [Put(view.key, msgspec.json.encode(state))])
+        await self.shared_store.hand.transact([], [Put(view.key, msgspec.json.encode(state))])
         await self.role(leader, leader, index=index, topic=topic)
 
     async def close(self) -> None:
@@ -314,4 +314,4 @@ class Cluster:
             await it.controller.close()
             await it.registration.close()
             await it.feed.close()
-        await self.ground.close()
+        await self.shared_store.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from broker.cluster.brokers import until
-from broker.replication.brokers import Cluster, Replicant
+from broker.replication.brokers import Replicant, ReplicationCluster
 from semel_broker.partitions.cleaner import Cleaner
 from semel_broker.partitions.partition import NOWHERE
 from semel_protocol.batch import read_header
@@ -49,7 +49,7 @@ async def knows(it: Replicant, *, is_whole: bool) -> None:
     await until(lambda: it.partition().is_whole is is_whole)
 
 
-async def test_a_replica_that_was_away_keeps_no_deleted_records(cluster: Cluster) -> None:
+async def test_a_replica_that_was_away_keeps_no_deleted_records(cluster: ReplicationCluster) -> None:
     one, two, three = brokers = await cluster.start(1, 2, 3)
     await cluster.topic([1, 2, 3], configs=COMPACTED)
     await put(one, b"gone", b"1")
@@ -79,7 +79,7 @@ async def test_a_replica_that_was_away_keeps_no_deleted_records(cluster: Cluster
         assert b"kept" in keys(it)
 
 
-async def test_no_offset_is_held_by_all_while_a_replica_is_not_in_sync(cluster: Cluster) -> None:
+async def test_no_offset_is_held_by_all_while_a_replica_is_not_in_sync(cluster: ReplicationCluster) -> None:
     one, two = brokers = await cluster.start(1, 2)
     await cluster.topic([1, 2], configs=COMPACTED)
     await cluster.topic([1], name="alone")

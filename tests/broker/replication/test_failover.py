@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from broker.cluster.brokers import until
-from broker.replication.brokers import Cluster, Replicant
+from broker.replication.brokers import Replicant, ReplicationCluster
 from semel_broker.cluster.store import OutcomeUnknownError
 from semel_protocol.errors import ErrorCode, KafkaError
 from storage.batches import read_all
@@ -19,7 +19,7 @@ def values(it: Replicant) -> list[bytes | None]:
     return [value for _, value in read_all(it.partition().log)]
 
 
-async def test_two_fast_failovers_with_unequal_tails(cluster: Cluster) -> None:
+async def test_two_fast_failovers_with_unequal_tails(cluster: ReplicationCluster) -> None:
     """Reliability, "truncating to HW instead of by leader epoch". The brokers are cut off between the elections."""
     brokers = one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2, 3])
@@ -50,7 +50,7 @@ async def test_two_fast_failovers_with_unequal_tails(cluster: Cluster) -> None:
     assert "committed_records_truncated" not in [event for it in brokers for event in it.log.events()]
 
 
-async def test_high_watermark_of_a_new_leader_may_be_behind_and_loses_nothing(cluster: Cluster) -> None:
+async def test_high_watermark_of_a_new_leader_may_be_behind_and_loses_nothing(cluster: ReplicationCluster) -> None:
     """A follower learns the high watermark one fetch late. A replica that truncated its log there when it follows
     another leader would lose acknowledged records (KIP-101, first scenario)."""
     one, two = await cluster.start(1, 2)
@@ -69,7 +69,7 @@ async def test_high_watermark_of_a_new_leader_may_be_behind_and_loses_nothing(cl
 
 
 async def test_a_record_that_a_new_leader_never_had_is_no_retry_though_the_leader_deleted_its_offset(
-    cluster: Cluster,
+    cluster: ReplicationCluster,
 ) -> None:
     """Both logs end at the same offset, and the leader's starts there: its epochs do not show that the logs parted. A
     replica that kept the producer would answer the retry as stored, and the record would be nowhere."""
@@ -92,7 +92,7 @@ async def test_a_record_that_a_new_leader_never_had_is_no_retry_though_the_leade
     assert await one.put(b"only 1", **lost) == 2
 
 
-async def test_answer_of_an_old_epoch_is_not_taken(cluster: Cluster) -> None:
+async def test_answer_of_an_old_epoch_is_not_taken(cluster: ReplicationCluster) -> None:
     """Reliability, "fetch replies of an old epoch counted": it comes when the follower has another leader already."""
     one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2, 3])
@@ -113,7 +113,7 @@ async def test_answer_of_an_old_epoch_is_not_taken(cluster: Cluster) -> None:
     assert three.replicator._fetchers[1].partitions == []
 
 
-async def test_same_leader_in_a_new_epoch_does_not_have_old_answers_counted_either(cluster: Cluster) -> None:
+async def test_same_leader_in_a_new_epoch_does_not_have_old_answers_counted_either(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2])
     await one.put(b"first")
@@ -130,7 +130,7 @@ async def test_same_leader_in_a_new_epoch_does_not_have_old_answers_counted_eith
     assert await one.put(b"third") == 2
 
 
-async def test_a_follower_with_a_newer_epoch_retries_until_its_leader_has_it(cluster: Cluster) -> None:
+async def test_a_follower_with_a_newer_epoch_retries_until_its_leader_has_it(cluster: ReplicationCluster) -> None:
     """Reliability, "metadata older than what is known"."""
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
@@ -147,7 +147,7 @@ async def test_a_follower_with_a_newer_epoch_retries_until_its_leader_has_it(clu
     await cluster.same(1, 2)
 
 
-async def test_rebooted_broker_does_not_rejoin_under_its_old_registration(cluster: Cluster) -> None:
+async def test_rebooted_broker_does_not_rejoin_under_its_old_registration(cluster: ReplicationCluster) -> None:
     """Reliability: it may have lost what it said it had. Its first incarnation's last fetch arrives when the second one
     is there, with fewer records."""
     one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
@@ -174,7 +174,7 @@ async def test_rebooted_broker_does_not_rejoin_under_its_old_registration(cluste
     await cluster.same(1, 2)
 
 
-async def test_the_last_replica_leads_again_with_all_records(cluster: Cluster) -> None:
+async def test_the_last_replica_leads_again_with_all_records(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     await one.put(b"both")
@@ -195,7 +195,9 @@ async def test_the_last_replica_leads_again_with_all_records(cluster: Cluster) -
     assert values(two) == [b"both"] + [b"only 1, %d" % n for n in range(5)]
 
 
-async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not_join(cluster: Cluster) -> None:
+async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not_join(
+    cluster: ReplicationCluster,
+) -> None:
     """Reliability, "early ISR expansion": the high watermark of a new leader is behind; who has only that lacks what
     was acknowledged by the leader before (KIP-207, KIP-679: kafka's `isFollowerInSync`)."""
     one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
@@ -227,7 +229,7 @@ async def test_acknowledged_records_survive_any_two_of_three_brokers(seed: int) 
     """Brokers die, by process and by power, at any moment, and come back; all that was acknowledged is there at
     its offset, and all replicas are the same."""
     rng = Random(seed)
-    cluster = Cluster(**{"min.insync.replicas": "2", "replica.lag.time.max.ms": "200"})
+    cluster = ReplicationCluster(**{"min.insync.replicas": "2", "replica.lag.time.max.ms": "200"})
     try:
         await cluster.start(1, 2, 3)
         await cluster.topic([1, 2, 3])
@@ -276,7 +278,7 @@ async def test_acknowledged_records_survive_any_two_of_three_brokers(seed: int) 
 
 @pytest.mark.parametrize("hangs_s", [30, 300])
 async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_when_the_disk_goes_on(
-    cluster: Cluster, hangs_s: float
+    cluster: ReplicationCluster, hangs_s: float
 ) -> None:
     one, two, _ = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2, 3])
@@ -300,7 +302,7 @@ async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_when_the_disk_g
     assert (one.log.events().count("disk_hangs"), one.log.events().count("disk_goes_on")) == (1, 1)
 
 
-async def test_a_follower_whose_disk_hangs_leaves_the_isr_and_writers_go_on(cluster: Cluster) -> None:
+async def test_a_follower_whose_disk_hangs_leaves_the_isr_and_writers_go_on(cluster: ReplicationCluster) -> None:
     one, two, _ = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2, 3])
     await one.put(b"before")
@@ -315,7 +317,7 @@ async def test_a_follower_whose_disk_hangs_leaves_the_isr_and_writers_go_on(clus
     await cluster.same(1, 2, 3)
 
 
-async def test_a_broker_whose_disk_hangs_leads_what_no_other_one_can(cluster: Cluster) -> None:
+async def test_a_broker_whose_disk_hangs_leads_what_no_other_one_can(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1])
     await one.put(b"before")
@@ -328,7 +330,7 @@ async def test_a_broker_whose_disk_hangs_leads_what_no_other_one_can(cluster: Cl
     await one.partition().committed(end)
 
 
-async def test_a_session_that_ends_meanwhile_is_told_again_that_the_disk_hangs(cluster: Cluster) -> None:
+async def test_a_session_that_ends_meanwhile_is_told_again_that_the_disk_hangs(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     await one.put(b"before")
@@ -355,7 +357,7 @@ def isr_of(it: Replicant) -> list[int]:
 
 
 async def test_a_leader_that_cannot_use_its_files_is_replaced_at_once_and_is_in_sync_after_a_repair(
-    cluster: Cluster,
+    cluster: ReplicationCluster,
 ) -> None:
     one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2, 3], [1, 2, 3])
@@ -376,7 +378,7 @@ async def test_a_leader_that_cannot_use_its_files_is_replaced_at_once_and_is_in_
 
 
 async def test_a_follower_that_cannot_use_its_files_leaves_the_isr_at_once_and_does_not_come_back(
-    cluster: Cluster,
+    cluster: ReplicationCluster,
 ) -> None:
     one, two, _ = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2, 3])
@@ -390,7 +392,7 @@ async def test_a_follower_that_cannot_use_its_files_leaves_the_isr_at_once_and_d
     assert one.feed.image.revision - end < 10, "the ISR does not go to and fro"
 
 
-async def test_no_replica_out_of_sync_is_elected_for_one_that_cannot_use_its_files(cluster: Cluster) -> None:
+async def test_no_replica_out_of_sync_is_elected_for_one_that_cannot_use_its_files(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "1000"})
     await cluster.topic([1, 2])
     two.unplug()
@@ -408,7 +410,9 @@ async def test_no_replica_out_of_sync_is_elected_for_one_that_cannot_use_its_fil
     assert values(two) == [b"only 1"]
 
 
-async def test_a_broker_that_registers_again_names_the_partitions_that_went_offline(cluster: Cluster) -> None:
+async def test_a_broker_that_registers_again_names_the_partitions_that_went_offline(
+    cluster: ReplicationCluster,
+) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     one.partition().take_offline("its disk gives errors")
@@ -422,7 +426,7 @@ async def test_a_broker_that_registers_again_names_the_partitions_that_went_offl
     assert isr_of(two) == [2]
 
 
-async def test_a_store_that_cannot_be_reached_delays_the_new_leader_only(cluster: Cluster) -> None:
+async def test_a_store_that_cannot_be_reached_delays_the_new_leader_only(cluster: ReplicationCluster) -> None:
     one, _ = await cluster.start(1, 2, **{"broker.session.timeout.ms": "60000"})
     await cluster.topic([1, 2])
     transact, fails = one.store.transact, 3

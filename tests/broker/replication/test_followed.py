@@ -11,7 +11,7 @@ import pytest
 from broker.cluster.brokers import Notes
 from msgspec.structs import replace
 from semel_broker.partitions.partition import Partition, Role
-from semel_broker.replication.followed import VERDICTS, Followed, Outcome, State, Verdict
+from semel_broker.replication.followed import VERDICTS, ErrorReaction, Followed, FollowedState, ResponseEffect
 from semel_broker.replication.throttle import UNBOUNDED, ListedThrottle, Throttle
 from semel_broker.world import World
 from semel_protocol.batch import stamp
@@ -57,8 +57,8 @@ async def test_records_are_appended_and_their_end_is_asked_for_next(partition: P
     followed = Followed(partition, world)
     wanted = followed.wanted(1000)
     assert (wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch) == (0, 3, -1)
-    assert followed.take(row(records=records(0, 2) + records(1, 3), high_watermark=1)) is Outcome.MOVED
-    assert (partition.end_offset, partition.high_watermark, followed.state) == (2, 1, State.DUE)
+    assert followed.take(row(records=records(0, 2) + records(1, 3), high_watermark=1)) is ResponseEffect.MOVED
+    assert (partition.end_offset, partition.high_watermark, followed.state) == (2, 1, FollowedState.DUE)
     wanted = followed.wanted(1000)
     assert (wanted.fetch_offset, wanted.current_leader_epoch, wanted.last_fetched_epoch) == (2, 3, 3)
 
@@ -90,18 +90,18 @@ async def test_every_error_leaves_the_log_alone_and_is_asked_about_again(
     followed.wanted(1000)
     followed.take(row(records=records(0)))
     followed.wanted(1000)
-    assert followed.take(row(error_code=int(code), log_start_offset=0)) is Outcome.FAILED
-    assert (partition.end_offset, followed.state) == (1, State.RESTING)
+    assert followed.take(row(error_code=int(code), log_start_offset=0)) is ResponseEffect.FAILED
+    assert (partition.end_offset, followed.state) == (1, FollowedState.RESTING)
     assert 0 < followed.rests_until < 1
     complained = "replica_not_followed" in cast("Notes", world.log).events()
-    assert complained is (VERDICTS.get(code, Verdict.COMPLAIN) is not Verdict.ASK_AGAIN)
+    assert complained is (VERDICTS.get(code, ErrorReaction.COMPLAIN) is not ErrorReaction.ASK_AGAIN)
 
 
 async def test_damaged_records_are_not_taken(partition: Partition, world: World) -> None:
     followed = Followed(partition, world)
     followed.wanted(1000)
-    assert followed.take(row(records=records(0)[:-1] + b"?")) is Outcome.FAILED
-    assert (partition.end_offset, followed.state) == (0, State.RESTING)
+    assert followed.take(row(records=records(0)[:-1] + b"?")) is ResponseEffect.FAILED
+    assert (partition.end_offset, followed.state) == (0, FollowedState.RESTING)
     assert "replica_not_followed" in cast("Notes", world.log).events()
 
 
@@ -111,8 +111,8 @@ async def test_start_beyond_the_own_end_begins_anew_and_one_within_does_not(part
     followed.take(row(records=records(0)))
     followed.wanted(1000)
     out_of_range = int(ErrorCode.OFFSET_OUT_OF_RANGE)
-    assert followed.take(row(error_code=out_of_range, log_start_offset=0)) is Outcome.FAILED
-    assert followed.take(row(error_code=out_of_range, log_start_offset=500, high_watermark=700)) is Outcome.MOVED
+    assert followed.take(row(error_code=out_of_range, log_start_offset=0)) is ResponseEffect.FAILED
+    assert followed.take(row(error_code=out_of_range, log_start_offset=500, high_watermark=700)) is ResponseEffect.MOVED
     await partition.changed()
     assert (partition.log_start_offset, partition.end_offset, partition.high_watermark) == (500, 500, 500)
     assert followed.wanted(1000).last_fetched_epoch == -1
@@ -124,11 +124,11 @@ async def test_damaged_producers_are_not_taken(partition: Partition, world: Worl
     snapshot = encode([ProducerState(producer_id=7, epoch=3)], offset=500)
     for damaged in (snapshot[:-1], b"?" + snapshot[1:], snapshot[:10]):
         answer = row(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=500, producer_snapshot=damaged)
-        assert followed.take(answer) is Outcome.FAILED
-        assert (partition.end_offset, followed.state) == (0, State.RESTING)
+        assert followed.take(answer) is ResponseEffect.FAILED
+        assert (partition.end_offset, followed.state) == (0, FollowedState.RESTING)
     assert "replica_not_followed" in cast("Notes", world.log).events()
     answer.producer_snapshot = snapshot
-    assert followed.take(answer) is Outcome.MOVED
+    assert followed.take(answer) is ResponseEffect.MOVED
     await partition.changed()
     assert [state.producer_id for state in partition.log.producers.all()] == [7]
 
@@ -148,7 +148,7 @@ async def test_an_empty_log_with_the_same_producers_stays_as_it_is(partition: Pa
         assert followed.wanted(1000).last_fetched_epoch == (-1 if begins_anew else 3)
         answer = row(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=1, high_watermark=1)
         answer.producer_snapshot = encode(producers, offset=1)
-        assert followed.take(answer) is Outcome.MOVED
+        assert followed.take(answer) is ResponseEffect.MOVED
         await partition.changed()
         assert followed.wanted(1000).last_fetched_epoch == -1, "it would be asked for ever"
         assert (cast("MemoryDisk", world.disk).syncs > syncs) is begins_anew
@@ -164,12 +164,16 @@ async def test_diverging_epoch_cuts_and_always_gets_on(partition: Partition, wor
     followed.take(row(records=b"".join(records(n, 1) for n in range(5))))
     partition.log.epochs.assign(2, 5)
     followed.wanted(1000)
-    assert followed.take(row(diverging_epoch=FetchResponseDivergingEpoch(epoch=1, end_offset=9))) is Outcome.MOVED
+    assert (
+        followed.take(row(diverging_epoch=FetchResponseDivergingEpoch(epoch=1, end_offset=9))) is ResponseEffect.MOVED
+    )
     assert (partition.end_offset, partition.log.epochs.latest) == (5, 1)
     followed.wanted(1000)
-    assert followed.take(row(diverging_epoch=FetchResponseDivergingEpoch(epoch=1, end_offset=3))) is Outcome.MOVED
+    assert (
+        followed.take(row(diverging_epoch=FetchResponseDivergingEpoch(epoch=1, end_offset=3))) is ResponseEffect.MOVED
+    )
     await partition.changed()
-    assert (partition.end_offset, followed.state) == (3, State.DUE)
+    assert (partition.end_offset, followed.state) == (3, FollowedState.DUE)
 
 
 def test_throttle_lets_a_second_worth_through_and_then_so_much_a_second() -> None:

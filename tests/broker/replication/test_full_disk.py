@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from broker.cluster.brokers import until
-from broker.replication.brokers import Cluster, Replicant
+from broker.replication.brokers import Replicant, ReplicationCluster
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.disk.disk import Space
 from storage.batches import read_all
@@ -17,8 +17,8 @@ MARK = 1_000_000
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    cluster = Cluster(**{"log.min.free.bytes": str(MARK)})
+async def cluster() -> AsyncIterator[ReplicationCluster]:
+    cluster = ReplicationCluster(**{"log.min.free.bytes": str(MARK)})
     yield cluster
     await cluster.close()
 
@@ -33,7 +33,9 @@ def values(it: Replicant) -> list[bytes | None]:
     return [value for _, value in read_all(it.partition().log)]
 
 
-async def test_a_follower_below_the_mark_follows_and_below_half_of_it_leaves_the_isr(cluster: Cluster) -> None:
+async def test_a_follower_below_the_mark_follows_and_below_half_of_it_leaves_the_isr(
+    cluster: ReplicationCluster,
+) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     leave(two, MARK // 2)
@@ -54,7 +56,7 @@ async def test_a_follower_below_the_mark_follows_and_below_half_of_it_leaves_the
     assert (events.count("disk_nearly_full"), events.count("replica_not_followed")) == (1, 0)
 
 
-async def test_acks_all_is_refused_where_a_full_follower_leaves_too_few_in_sync(cluster: Cluster) -> None:
+async def test_acks_all_is_refused_where_a_full_follower_leaves_too_few_in_sync(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2], configs={"min.insync.replicas": "2"})
     await one.put(b"both")
@@ -71,7 +73,7 @@ async def test_acks_all_is_refused_where_a_full_follower_leaves_too_few_in_sync(
     assert values(two) == [b"both", b"not acknowledged", b"both again"]
 
 
-async def test_a_full_follower_deletes_what_its_leader_has_deleted(cluster: Cluster) -> None:
+async def test_a_full_follower_deletes_what_its_leader_has_deleted(cluster: ReplicationCluster) -> None:
     """That is how it gets room: retention and DeleteRecords of the leader reach it without new records."""
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
@@ -94,7 +96,7 @@ async def test_a_full_follower_deletes_what_its_leader_has_deleted(cluster: Clus
     await cluster.same(1, 2)
 
 
-async def test_a_full_follower_truncates_to_its_new_leader(cluster: Cluster) -> None:
+async def test_a_full_follower_truncates_to_its_new_leader(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2])
     await one.put(b"both")

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 from broker.cluster.brokers import until
-from broker.replication.brokers import Cluster, Replicant
+from broker.replication.brokers import Replicant, ReplicationCluster
 from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, StoreError, StoreUnavailableError
 from semel_broker.replication.isr import BATCH
@@ -21,7 +21,7 @@ def isr_changes(it: Replicant) -> list[tuple[list[str], bool]]:
     return found
 
 
-async def out_and_about(cluster: Cluster, partitions: int = 1) -> tuple[Replicant, Replicant]:
+async def out_and_about(cluster: ReplicationCluster, partitions: int = 1) -> tuple[Replicant, Replicant]:
     """Two brokers; 2 has been away, is there again, and may not fetch yet. 1 alone is in sync."""
     one, two = await cluster.start(1, 2)
     await cluster.topic(*[[1, 2]] * partitions)
@@ -34,7 +34,7 @@ async def out_and_about(cluster: Cluster, partitions: int = 1) -> tuple[Replican
     return one, two
 
 
-async def test_an_isr_change_checks_the_partition_and_both_registrations(cluster: Cluster) -> None:
+async def test_an_isr_change_checks_the_partition_and_both_registrations(cluster: ReplicationCluster) -> None:
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
     view = one.topics.view("t", 0)
@@ -44,7 +44,7 @@ async def test_an_isr_change_checks_the_partition_and_both_registrations(cluster
     assert Expect("brokers/1", one.registration.epoch) in expects
 
 
-async def test_many_partitions_change_together(cluster: Cluster) -> None:
+async def test_many_partitions_change_together(cluster: ReplicationCluster) -> None:
     many = BATCH + 20
     one, _ = await out_and_about(cluster, many)
     before = len(isr_changes(one))
@@ -53,7 +53,7 @@ async def test_many_partitions_change_together(cluster: Cluster) -> None:
     assert len(isr_changes(one)) - before < many / 4
 
 
-async def test_an_unknown_outcome_is_resolved_by_sending_again(cluster: Cluster) -> None:
+async def test_an_unknown_outcome_is_resolved_by_sending_again(cluster: ReplicationCluster) -> None:
     """It may have been applied, or may yet be: until that is known the joiner counts for the high watermark."""
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
@@ -73,7 +73,7 @@ async def test_an_unknown_outcome_is_resolved_by_sending_again(cluster: Cluster)
     assert not one.partition().replicas.is_proposing
 
 
-async def test_an_unavailable_store_only_delays_isr_changes(cluster: Cluster) -> None:
+async def test_an_unavailable_store_only_delays_isr_changes(cluster: ReplicationCluster) -> None:
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
     transact, failures = one.store.transact, []
@@ -94,7 +94,7 @@ async def test_an_unavailable_store_only_delays_isr_changes(cluster: Cluster) ->
     await cluster.isr(1, 2, by=1)
 
 
-async def test_keeper_outlives_a_store_that_refuses(cluster: Cluster) -> None:
+async def test_keeper_outlives_a_store_that_refuses(cluster: ReplicationCluster) -> None:
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
     one.store.failing = [StoreError("too many operations"), AssertionError("a bug")]
@@ -107,7 +107,9 @@ async def test_keeper_outlives_a_store_that_refuses(cluster: Cluster) -> None:
     await until(lambda: not one.partition().replicas.is_proposing)  # type: ignore[union-attr]
 
 
-async def test_a_joining_replica_counts_for_the_high_watermark_before_the_store_accepts(cluster: Cluster) -> None:
+async def test_a_joining_replica_counts_for_the_high_watermark_before_the_store_accepts(
+    cluster: ReplicationCluster,
+) -> None:
     """From the moment the store is asked it may say yes, and then the joiner may be elected (KIP-497)."""
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
@@ -131,7 +133,7 @@ async def test_a_joining_replica_counts_for_the_high_watermark_before_the_store_
     await until(lambda: one.partition().high_watermark == end)
 
 
-async def test_one_change_of_a_partition_at_a_time(cluster: Cluster) -> None:
+async def test_one_change_of_a_partition_at_a_time(cluster: ReplicationCluster) -> None:
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
     two.disk.hold_syncs()
@@ -150,7 +152,7 @@ async def test_one_change_of_a_partition_at_a_time(cluster: Cluster) -> None:
     assert len(isr_changes(one)) == before + 1
 
 
-async def test_a_change_that_lost_a_race_is_decided_again(cluster: Cluster) -> None:
+async def test_a_change_that_lost_a_race_is_decided_again(cluster: ReplicationCluster) -> None:
     """Of a batch, too, only what somebody else has changed is left out."""
     one, two = await out_and_about(cluster, 3)
     for index in range(3):
@@ -158,7 +160,7 @@ async def test_a_change_that_lost_a_race_is_decided_again(cluster: Cluster) -> N
     one.store.watch_gate.clear()
     view = one.topics.view("t", 1)
     state = PartitionState(1, view.state.leader_epoch, [2, 1])
-    await cluster.ground.hand.transact([], [Put(view.key, msgspec.json.encode(state))])
+    await cluster.shared_store.hand.transact([], [Put(view.key, msgspec.json.encode(state))])
     two.disk.hold_syncs()
     for index in range(3):
         one.append(b"for the lag", index=index)
@@ -171,7 +173,7 @@ async def test_a_change_that_lost_a_race_is_decided_again(cluster: Cluster) -> N
         await cluster.isr(1, 2, by=1, index=index)
 
 
-async def test_leader_whose_session_is_over_changes_nothing(cluster: Cluster) -> None:
+async def test_leader_whose_session_is_over_changes_nothing(cluster: ReplicationCluster) -> None:
     """Reliability, "a paused leader waking after its lease": the store knows better than it does."""
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
@@ -188,7 +190,7 @@ async def test_leader_whose_session_is_over_changes_nothing(cluster: Cluster) ->
     one.store.watch_gate.set()
 
 
-async def test_a_replica_that_stopped_fetching_does_not_rejoin_the_isr(cluster: Cluster) -> None:
+async def test_a_replica_that_stopped_fetching_does_not_rejoin_the_isr(cluster: ReplicationCluster) -> None:
     """With nobody else in sync the high watermark stands where they stopped; that they had all of it is old news."""
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])

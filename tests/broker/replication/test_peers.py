@@ -14,7 +14,7 @@ import pytest
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import BrokerRecord
-from semel_broker.cluster.store import Entry, Gone
+from semel_broker.cluster.store import RemovedKey, StoreEntry
 from semel_broker.replication.peers import Peers
 from semel_broker.world import World
 from semel_protocol.api import APIS
@@ -91,9 +91,9 @@ class Asker:
             peer_port=port,
             is_synced=True,
         )
-        self.tell(Entry(f"brokers/{node_id}", msgspec.json.encode(record), self.revision))
+        self.tell(StoreEntry(f"brokers/{node_id}", msgspec.json.encode(record), self.revision))
 
-    def tell(self, change: Entry | Gone) -> None:
+    def tell(self, change: StoreEntry | RemovedKey) -> None:
         delta = self.image.apply([change], change.revision)
         for listener in self.feed.listeners:
             listener(delta)
@@ -196,7 +196,7 @@ async def test_a_restarted_broker_gets_a_new_connection(asker: Asker, other: Oth
 
 async def test_broker_that_is_not_registered_is_not_asked(asker: Asker, other: Other) -> None:
     assert await asker.ask() == 1
-    asker.tell(Gone("brokers/2", 99))
+    asker.tell(RemovedKey("brokers/2", 99))
     with pytest.raises(KafkaError) as refused:
         await asker.ask()
     assert refused.value.code == ErrorCode.REPLICA_NOT_AVAILABLE

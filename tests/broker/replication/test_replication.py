@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 from broker.cluster.brokers import until
-from broker.replication.brokers import Cluster
+from broker.replication.brokers import ReplicationCluster
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.disk.memory_disk import MemoryDisk
 
 
-async def test_acknowledged_records_are_on_all_replicas_in_sync(cluster: Cluster) -> None:
+async def test_acknowledged_records_are_on_all_replicas_in_sync(cluster: ReplicationCluster) -> None:
     one, two, three = await cluster.start(1, 2, 3)
     await cluster.topic([1, 2, 3])
     for n in range(20):
@@ -21,7 +21,9 @@ async def test_acknowledged_records_are_on_all_replicas_in_sync(cluster: Cluster
     await cluster.same(1, 2, 3)
 
 
-async def test_record_is_not_committed_before_the_slowest_replica_in_sync_has_synced_it(cluster: Cluster) -> None:
+async def test_record_is_not_committed_before_the_slowest_replica_in_sync_has_synced_it(
+    cluster: ReplicationCluster,
+) -> None:
     one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2])
     await one.put(b"both")
@@ -33,7 +35,7 @@ async def test_record_is_not_committed_before_the_slowest_replica_in_sync_has_sy
     await until(lambda: one.partition().high_watermark == end)
 
 
-async def test_many_partitions_with_leaders_all_over(cluster: Cluster) -> None:
+async def test_many_partitions_with_leaders_all_over(cluster: ReplicationCluster) -> None:
     brokers = await cluster.start(1, 2, 3)
     rows = [[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 20
     await cluster.topic(*rows)
@@ -48,7 +50,7 @@ async def test_many_partitions_with_leaders_all_over(cluster: Cluster) -> None:
         await cluster.same(1, 2, 3, index=index)
 
 
-async def test_transactions_are_replicated_with_all_that_is_known_of_them(cluster: Cluster) -> None:
+async def test_transactions_are_replicated_with_all_that_is_known_of_them(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2], configs={"segment.bytes": "2000"})
     for n in range(30):
@@ -63,7 +65,7 @@ async def test_transactions_are_replicated_with_all_that_is_known_of_them(cluste
     assert len(log.aborted_transactions(0, log.end_offset)) == 5
 
 
-async def test_high_watermark_and_log_start_reach_followers(cluster: Cluster) -> None:
+async def test_high_watermark_and_log_start_reach_followers(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     for n in range(10):
@@ -74,7 +76,7 @@ async def test_high_watermark_and_log_start_reach_followers(cluster: Cluster) ->
     await cluster.same(1, 2)
 
 
-async def test_replica_that_was_away_catches_up_and_comes_back_into_the_isr(cluster: Cluster) -> None:
+async def test_replica_that_was_away_catches_up_and_comes_back_into_the_isr(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     await one.put(b"both")
@@ -88,7 +90,7 @@ async def test_replica_that_was_away_catches_up_and_comes_back_into_the_isr(clus
     await cluster.same(1, 2)
 
 
-async def test_replica_whose_next_records_are_deleted_begins_anew(cluster: Cluster) -> None:
+async def test_replica_whose_next_records_are_deleted_begins_anew(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2], configs={"segment.bytes": "1024"})
     await one.put(b"both")
@@ -107,7 +109,7 @@ async def test_replica_whose_next_records_are_deleted_begins_anew(cluster: Clust
     await cluster.same(1, 2)
 
 
-async def test_replica_that_begins_anew_knows_the_producers_of_deleted_records(cluster: Cluster) -> None:
+async def test_replica_that_begins_anew_knows_the_producers_of_deleted_records(cluster: ReplicationCluster) -> None:
     """Else it would store the retry of a record a second time as soon as it leads."""
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2], configs={"segment.bytes": "1024"})
@@ -129,7 +131,7 @@ async def test_replica_that_begins_anew_knows_the_producers_of_deleted_records(c
     assert two.partition().end_offset == 10
 
 
-async def test_replica_that_lost_its_disk_gets_everything_again(cluster: Cluster) -> None:
+async def test_replica_that_lost_its_disk_gets_everything_again(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     for n in range(20):
@@ -141,7 +143,7 @@ async def test_replica_that_lost_its_disk_gets_everything_again(cluster: Cluster
     await cluster.same(1, 2)
 
 
-async def test_quiet_partitions_stay_in_sync(cluster: Cluster) -> None:
+async def test_quiet_partitions_stay_in_sync(cluster: ReplicationCluster) -> None:
     """A follower names a partition once; that it still is at its end is said by every fetch of the session."""
     one, _ = await cluster.start(1, 2)
     await cluster.topic([1, 2], [1, 2])
@@ -153,7 +155,7 @@ async def test_quiet_partitions_stay_in_sync(cluster: Cluster) -> None:
     assert "isr_changed" not in one.log.events()
 
 
-async def test_replica_that_lags_is_taken_out_and_does_not_hold_up_the_others(cluster: Cluster) -> None:
+async def test_replica_that_lags_is_taken_out_and_does_not_hold_up_the_others(cluster: ReplicationCluster) -> None:
     one, two, three = await cluster.start(1, 2, 3)
     await cluster.topic([1, 2, 3])
     await one.put(b"all")
@@ -166,7 +168,7 @@ async def test_replica_that_lags_is_taken_out_and_does_not_hold_up_the_others(cl
     await cluster.same(1, 2, 3)
 
 
-async def test_topic_that_is_deleted_and_made_anew_is_another_one(cluster: Cluster) -> None:
+async def test_topic_that_is_deleted_and_made_anew_is_another_one(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     for n in range(10):
@@ -179,14 +181,14 @@ async def test_topic_that_is_deleted_and_made_anew_is_another_one(cluster: Clust
     assert two.partition().end_offset == 1
 
 
-async def test_partition_without_a_record_costs_a_follower_no_directory(cluster: Cluster) -> None:
+async def test_partition_without_a_record_costs_a_follower_no_directory(cluster: ReplicationCluster) -> None:
     _, two = await cluster.start(1, 2)
     await cluster.topic([1, 2], [1, 2])
     await asyncio.sleep(0.3)
     assert two.logs.partitions() == []
 
 
-async def test_new_partitions_are_followed_at_once_although_a_fetch_waits(cluster: Cluster) -> None:
+async def test_new_partitions_are_followed_at_once_although_a_fetch_waits(cluster: ReplicationCluster) -> None:
     """The fetch that waits for data does not know of them; it is answered, so that the next one can name them."""
     cluster.settings |= {"replica.fetch.wait.max.ms": "30000", "replica.lag.time.max.ms": "60000"}
     one, _ = await cluster.start(1, 2)
@@ -198,7 +200,7 @@ async def test_new_partitions_are_followed_at_once_although_a_fetch_waits(cluste
             await one.put(b"x", topic=name)
 
 
-async def test_catching_up_is_throttled_and_being_in_sync_is_not(cluster: Cluster) -> None:
+async def test_catching_up_is_throttled_and_being_in_sync_is_not(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2, **{"replication.quota.bytes.per.second": "100000"})
     await cluster.topic([1, 2])
     await two.die()
@@ -217,7 +219,7 @@ async def test_catching_up_is_throttled_and_being_in_sync_is_not(cluster: Cluste
     assert loop.time() - began < 2.0
 
 
-async def test_not_enough_replicas_is_answered_before_the_append(cluster: Cluster) -> None:
+async def test_not_enough_replicas_is_answered_before_the_append(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2], configs={"min.insync.replicas": "2"})
     await one.put(b"both")
@@ -229,7 +231,7 @@ async def test_not_enough_replicas_is_answered_before_the_append(cluster: Cluste
     assert one.partition().end_offset == 1
 
 
-async def test_single_replicas_need_no_other_broker(cluster: Cluster) -> None:
+async def test_single_replicas_need_no_other_broker(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await one.topics.create(NewTopic(name="mine", assignments={0: [1]}))
     await one.put(b"alone", topic="mine")

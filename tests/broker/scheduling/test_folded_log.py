@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from broker.harness import Harness
-from broker.members import GroupMember
+from broker.members import WireMember
 from broker.wire import EventLog, Wire
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,7 +133,7 @@ async def test_a_client_of_an_unserved_version_and_a_group_that_joins_again_and_
         wire = await broker.wire()
         wire.send_bytes(b"\x00\x00\x00\x0a\x00\x01\x7f\xff\x00\x00\x00\x07\xff\xff")
         assert await wire.closed_by_peer()
-    member = GroupMember(await broker.wire(), "g")
+    member = WireMember(await broker.wire(), "g")
     for _ in range(40):
         await member.join()
         await member.sync({member.member_id: b""})

@@ -28,7 +28,7 @@ class Loop:
         return bool(due)
 
 
-class Work:
+class RecordedTurn:
     """Something that takes its turn, for `takes_s`, and notes its name."""
 
     def __init__(self, loop: Loop, name: str, done: list[str], takes_s: float = 0.0) -> None:
@@ -53,7 +53,7 @@ def turns(loop: Loop) -> Turns:
 def test_one_login_has_its_turn_while_nothing_else_waits(loop: Loop, turns: Turns, login_s: float) -> None:
     done: list[str] = []
     for number in range(3):
-        turns.queue_login(Work(loop, f"login {number}", done, login_s).take_turn)
+        turns.queue_login(RecordedTurn(loop, f"login {number}", done, login_s).take_turn)
     for number in range(3):
         assert loop.turn()
         assert done == [f"login {each}" for each in range(number + 1)]
@@ -62,8 +62,8 @@ def test_one_login_has_its_turn_while_nothing_else_waits(loop: Loop, turns: Turn
 
 def test_requests_come_before_logins(loop: Loop, turns: Turns) -> None:
     done: list[str] = []
-    turns.queue_login(Work(loop, "login", done).take_turn)
-    turns.queue(Work(loop, "request", done).take_turn)
+    turns.queue_login(RecordedTurn(loop, "login", done).take_turn)
+    turns.queue(RecordedTurn(loop, "request", done).take_turn)
     loop.turn()
     assert done == ["request", "login"]
 
@@ -72,8 +72,8 @@ def test_logins_have_a_share_of_a_busy_loop(loop: Loop, turns: Turns) -> None:
     done: list[str] = []
     logins = 100
     for _ in range(logins):
-        turns.queue_login(Work(loop, "login", done, 0.000_1).take_turn)
-    turns.queue(Work(loop, "request", done, 0.004).take_turn)
+        turns.queue_login(RecordedTurn(loop, "login", done, 0.000_1).take_turn)
+    turns.queue(RecordedTurn(loop, "request", done, 0.004).take_turn)
     loop.turn()
     assert done[0] == "request"
     assert done.count("login") == pytest.approx(0.004 * LOGIN_SHARE / 0.000_1, abs=1)
@@ -85,7 +85,7 @@ def test_logins_have_a_share_of_a_busy_loop(loop: Loop, turns: Turns) -> None:
 def test_the_work_of_connections_that_did_not_queue_counts_too(loop: Loop, turns: Turns) -> None:
     done: list[str] = []
     for _ in range(100):
-        turns.queue_login(Work(loop, "login", done, 0.000_1).take_turn)
+        turns.queue_login(RecordedTurn(loop, "login", done, 0.000_1).take_turn)
     loop.now += 0.008  # the loop has served connections that did not have to wait
     loop.turn()
     assert len(done) == pytest.approx(0.008 * LOGIN_SHARE / 0.000_1, abs=1)
@@ -93,9 +93,9 @@ def test_the_work_of_connections_that_did_not_queue_counts_too(loop: Loop, turns
 
 def test_a_connection_that_is_gone_has_no_turn(loop: Loop, turns: Turns) -> None:
     done: list[str] = []
-    gone = Work(loop, "gone", done).take_turn
+    gone = RecordedTurn(loop, "gone", done).take_turn
     turns.queue_login(gone)
-    turns.queue_login(Work(loop, "login", done).take_turn)
+    turns.queue_login(RecordedTurn(loop, "login", done).take_turn)
     turns.leave(gone)
     while loop.turn():
         pass

@@ -23,7 +23,7 @@ from semel_broker.world import SilentLogger, World
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.scram import ScramMechanism
 from semel_storage.disk.memory_disk import MemoryDisk
-from support.three import Three
+from support.three import EtcdAndThreeBrokers
 
 SHA256, SHA512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 NAMES = ("alice", "a/b", "ü ,=%2F", "..")
@@ -158,7 +158,7 @@ async def test_credentials_that_are_refused(
 @pytest.mark.thorough
 async def test_a_user_made_at_one_broker_logs_in_at_each(tmp_path: Path) -> None:
     """Three processes and an etcd."""
-    three = Three(tmp_path, listeners="PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0")
+    three = EtcdAndThreeBrokers(tmp_path, listeners="PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0")
     three.start()
     try:
         async with Admin(bootstrap_servers=f"127.0.0.1:{three.brokers[1].ports['PLAINTEXT']}") as admin:

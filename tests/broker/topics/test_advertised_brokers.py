@@ -13,7 +13,7 @@ from semel_broker.topics.advertised_brokers import LINGERS_S, AdvertisedBrokers
 from semel_broker.world import Logger
 
 
-class Scene:
+class AdvertisedBrokersSetup:
     """Three live brokers, and the list that one of them advertises."""
 
     def __init__(self) -> None:
@@ -37,33 +37,33 @@ def test_a_broker_that_has_just_stopped_stays_listed_until_clients_know_the_new_
 
     It does so even if the same answer names their new leaders.
     """
-    scene = Scene()
-    scene.goes(2)
-    assert scene.named() == [1, 2, 3]
-    assert [broker.node_id for broker in scene.advertised.live("PLAINTEXT")] == [1, 3]
-    scene.now += LINGERS_S / 2
-    scene.goes(3)
-    assert scene.named() == [1, 2, 3]
-    scene.now += LINGERS_S / 2
-    assert scene.named() == [1, 3]
-    scene.now += LINGERS_S / 2
-    assert scene.named() == [1]
+    topic_broker = AdvertisedBrokersSetup()
+    topic_broker.goes(2)
+    assert topic_broker.named() == [1, 2, 3]
+    assert [broker.node_id for broker in topic_broker.advertised.live("PLAINTEXT")] == [1, 3]
+    topic_broker.now += LINGERS_S / 2
+    topic_broker.goes(3)
+    assert topic_broker.named() == [1, 2, 3]
+    topic_broker.now += LINGERS_S / 2
+    assert topic_broker.named() == [1, 3]
+    topic_broker.now += LINGERS_S / 2
+    assert topic_broker.named() == [1]
 
 
 @pytest.mark.parametrize("after_s", [0.0, 2 * LINGERS_S])
 def test_a_broker_that_starts_again_is_listed_at_its_new_address(after_s: float) -> None:
-    scene = Scene()
-    scene.goes(2)
-    scene.now += after_s
-    scene.sketch.lives(2)
-    assert scene.named() == [1, 2, 3]
-    assert scene.advertised.with_recent("PLAINTEXT") == scene.advertised.live("PLAINTEXT")
+    topic_broker = AdvertisedBrokersSetup()
+    topic_broker.goes(2)
+    topic_broker.now += after_s
+    topic_broker.sketch.lives(2)
+    assert topic_broker.named() == [1, 2, 3]
+    assert topic_broker.advertised.with_recent("PLAINTEXT") == topic_broker.advertised.live("PLAINTEXT")
 
 
 def test_the_list_is_empty_when_all_brokers_stopped_long_ago() -> None:
-    scene = Scene()
+    topic_broker = AdvertisedBrokersSetup()
     for node_id in (1, 2, 3):
-        scene.goes(node_id)
-    assert scene.named() == [1, 2, 3]
-    scene.now += LINGERS_S
-    assert scene.named() == []
+        topic_broker.goes(node_id)
+    assert topic_broker.named() == [1, 2, 3]
+    topic_broker.now += LINGERS_S
+    assert topic_broker.named() == []

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from broker.machine import Machine, refused, write
+from broker.crashable_broker import CrashableBroker, refused, write
 from msgspec import json
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.records import TopicRecord, topic_key
-from semel_broker.cluster.store import Change, Delete, Entry, Expect, Gone, Put
+from semel_broker.cluster.store import Change, Delete, Expect, Put, RemovedKey, StoreEntry
 from semel_broker.cluster.topic_plan import NewTopic, text_of_id
 from semel_broker.partitions.partition import Partition
 from semel_broker.topics.topics import Topics
@@ -19,8 +19,8 @@ from semel_protocol.errors import ErrorCode
 
 
 @pytest.fixture
-async def machine() -> Machine:
-    machine = Machine(num_partitions="2")
+async def machine() -> CrashableBroker:
+    machine = CrashableBroker(num_partitions="2")
     await machine.start()
     return machine
 
@@ -30,7 +30,9 @@ def learn(topics: Topics, *steps: tuple[str, TopicRecord | None]) -> None:
     image = topics.feed.image
     first = image.revision + 1
     changes = [
-        Gone(topic_key(name), revision) if record is None else Entry(topic_key(name), json.encode(record), revision)
+        RemovedKey(topic_key(name), revision)
+        if record is None
+        else StoreEntry(topic_key(name), json.encode(record), revision)
         for revision, (name, record) in enumerate(steps, first)
     ]
     topics.feed._notify(image.apply(changes, first + len(changes) - 1))
@@ -48,7 +50,7 @@ def drawn(name: str, seed: int, *replicas: int) -> TopicRecord:
     return TopicRecord(name, text_of_id(Random(seed).randbytes(16)), [list(replicas or (0, 1))], {})
 
 
-class Held:
+class SlowPartitions:
     """Partitions that take their time to close."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +64,7 @@ class Held:
         monkeypatch.setattr(Partition, "close", slowly)
 
 
-async def test_a_topic_created_and_deleted_between_two_updates_hides_no_other_change(machine: Machine) -> None:
+async def test_a_topic_created_and_deleted_between_two_updates_hides_no_other_change(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="known"))
     (known,) = machine.topics.feed.image.topics.values()
     brief, briefer, last, other = drawn("t", 1), drawn("t", 2), drawn("t", 3), drawn("other", 4)
@@ -77,7 +79,7 @@ async def test_a_topic_created_and_deleted_between_two_updates_hides_no_other_ch
     await machine.stop()
 
 
-async def test_the_removal_of_a_topic_that_was_never_seen_is_noted_in_the_store(machine: Machine) -> None:
+async def test_the_removal_of_a_topic_that_was_never_seen_is_noted_in_the_store(machine: CrashableBroker) -> None:
     """The store did not keep its story: all that is left of it is that somebody has to see to its files."""
     unseen = drawn("unseen", 1)
     note = f"deletions/{unseen.topic_id}/0"
@@ -88,7 +90,7 @@ async def test_the_removal_of_a_topic_that_was_never_seen_is_noted_in_the_store(
     await machine.stop()
 
 
-async def test_a_topic_moved_and_deleted_between_two_updates_leaves_no_files(machine: Machine) -> None:
+async def test_a_topic_moved_and_deleted_between_two_updates_leaves_no_files(machine: CrashableBroker) -> None:
     learn(machine.topics, ("t", drawn("t", 1, 0, 1)))
     machine.topics.partition("t", 0).open()
     learn(machine.topics, ("t", drawn("t", 1, 1, 2)), ("t", None))
@@ -98,11 +100,11 @@ async def test_a_topic_moved_and_deleted_between_two_updates_leaves_no_files(mac
 
 
 async def test_a_name_deleted_again_while_its_first_files_are_being_removed_is_free_afterwards(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: CrashableBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"old")
-    held = Held(monkeypatch)
+    held = SlowPartitions(monkeypatch)
     brief, last = drawn("t", 1), drawn("t", 2)
     learn(machine.topics, ("t", None))
     learn(machine.topics, ("t", brief))
@@ -121,7 +123,7 @@ async def test_a_name_deleted_again_while_its_first_files_are_being_removed_is_f
 
 
 async def test_a_topic_with_a_colliding_name_is_opened_once_the_removed_one_is_gone(
-    machine: Machine,
+    machine: CrashableBroker,
 ) -> None:
     await machine.topics.create(NewTopic(name="a.b"))
     learn(machine.topics, ("a.b", None), ("a_b", drawn("a_b", 1)))
@@ -132,12 +134,12 @@ async def test_a_topic_with_a_colliding_name_is_opened_once_the_removed_one_is_g
 
 @pytest.mark.parametrize("then", ["nothing", "here again", "gone", "moved on", "gone and made anew"])
 async def test_a_replica_moved_to_other_brokers_is_retired_at_once(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, then: str
+    machine: CrashableBroker, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     here, away = drawn("t", 1, 0, 1), drawn("t", 1, 1, 2)
     learn(machine.topics, ("t", here))
     machine.topics.partition("t", 0).open()
-    held = Held(monkeypatch)
+    held = SlowPartitions(monkeypatch)
     learn(machine.topics, ("t", away))
     assert machine.topics.here() == []
     last: TopicRecord | None = away
@@ -167,7 +169,7 @@ async def test_a_replica_moved_to_other_brokers_is_retired_at_once(
 
 
 async def test_changes_during_the_start_of_a_broker_are_applied(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: CrashableBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the rest of a deletion to finish, and tells the store so: that takes its time."""
     await machine.topics.create(NewTopic(name="goes"))
@@ -199,7 +201,9 @@ async def test_changes_during_the_start_of_a_broker_are_applied(
     await machine.stop()
 
 
-async def test_records_of_a_deleted_topic_do_not_come_back_in_its_successor_after_a_power_cut(machine: Machine) -> None:
+async def test_records_of_a_deleted_topic_do_not_come_back_in_its_successor_after_a_power_cut(
+    machine: CrashableBroker,
+) -> None:
     """The topic is deleted and made anew by others while this broker is away."""
     old = await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"old")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from broker.machine import ROOT, Machine, refused, write
+from broker.crashable_broker import ROOT, CrashableBroker, refused, write
 from msgspec import json
 from semel_broker.cluster import records
 from semel_broker.cluster.records import absence_key, topic_key
@@ -18,8 +18,8 @@ from semel_storage.checkpoints import write_topic_id
 
 
 @pytest.fixture
-async def machine() -> Machine:
-    machine = Machine(num_partitions="2")
+async def machine() -> CrashableBroker:
+    machine = CrashableBroker(num_partitions="2")
     await machine.start()
     return machine
 
@@ -27,7 +27,7 @@ async def machine() -> Machine:
 # --- creating ---
 
 
-async def test_a_topic_has_the_brokers_defaults_unless_told_otherwise(machine: Machine) -> None:
+async def test_a_topic_has_the_brokers_defaults_unless_told_otherwise(machine: CrashableBroker) -> None:
     topic = await machine.topics.create(NewTopic(name="t"))
     assert (topic.partition_count, topic.configs, topic.is_internal) == (2, {}, False)
     assert topic.config.retention_ms == 168 * 3_600_000
@@ -37,7 +37,7 @@ async def test_a_topic_has_the_brokers_defaults_unless_told_otherwise(machine: M
     assert machine.topics.names() == ["t"]
 
 
-async def test_a_created_topic_survives_a_crash_before_its_first_directory(machine: Machine) -> None:
+async def test_a_created_topic_survives_a_crash_before_its_first_directory(machine: CrashableBroker) -> None:
     topic = await machine.topics.create(NewTopic(name="t", partitions=3, configs={"retention.ms": "5"}))
     topics = await machine.crash()
     again = topics.get("t")
@@ -46,7 +46,7 @@ async def test_a_created_topic_survives_a_crash_before_its_first_directory(machi
     await write(topics, "t", 2, b"first")
 
 
-async def test_creating_costs_no_directory_until_the_first_write(machine: Machine) -> None:
+async def test_creating_costs_no_directory_until_the_first_write(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t", partitions=500))
     assert machine.logs.partitions() == []
     await write(machine.topics, "t", 7, b"x")
@@ -54,7 +54,7 @@ async def test_creating_costs_no_directory_until_the_first_write(machine: Machin
     assert [partition.index for partition in machine.topics.partitions()] == [7]
 
 
-async def test_of_many_concurrent_creates_of_one_name_exactly_one_wins(machine: Machine) -> None:
+async def test_of_many_concurrent_creates_of_one_name_exactly_one_wins(machine: CrashableBroker) -> None:
     creates = [machine.topics.create(NewTopic(name="t", partitions=i + 1)) for i in range(10)]
     outcomes = await asyncio.gather(*creates, return_exceptions=True)
     won = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
@@ -64,12 +64,12 @@ async def test_of_many_concurrent_creates_of_one_name_exactly_one_wins(machine: 
     assert machine.topics.get("t") is won[0]
 
 
-async def test_concurrent_ensures_get_the_same_topic(machine: Machine) -> None:
+async def test_concurrent_ensures_get_the_same_topic(machine: CrashableBroker) -> None:
     outcomes = await asyncio.gather(*(machine.topics.ensure("t") for _ in range(10)))
     assert all(topic is outcomes[0] for topic in outcomes)
 
 
-async def test_names_that_collide_in_metrics_cannot_coexist_even_when_concurrent(machine: Machine) -> None:
+async def test_names_that_collide_in_metrics_cannot_coexist_even_when_concurrent(machine: CrashableBroker) -> None:
     outcomes = await asyncio.gather(
         machine.topics.create(NewTopic(name="a.b")),
         machine.topics.create(NewTopic(name="a_b")),
@@ -81,13 +81,13 @@ async def test_names_that_collide_in_metrics_cannot_coexist_even_when_concurrent
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250, "a\x00", "t\n"])
-async def test_illegal_names_are_refused(machine: Machine, name: str) -> None:
+async def test_illegal_names_are_refused(machine: CrashableBroker, name: str) -> None:
     with refused(ErrorCode.INVALID_TOPIC_EXCEPTION):
         await machine.topics.create(NewTopic(name=name))
 
 
 @pytest.mark.parametrize("name", ["x" * 249, "...", "a.b-c_D9"])
-async def test_legal_names_are_taken(machine: Machine, name: str) -> None:
+async def test_legal_names_are_taken(machine: CrashableBroker, name: str) -> None:
     await machine.topics.create(NewTopic(name=name))
     await write(machine.topics, name, 0, b"x")
     assert (await machine.crash()).names() == [name]
@@ -119,7 +119,7 @@ async def test_legal_names_are_taken(machine: Machine, name: str) -> None:
     ],
 )
 async def test_impossible_topics_are_refused_and_leave_nothing(
-    machine: Machine, new: NewTopic, code: ErrorCode
+    machine: CrashableBroker, new: NewTopic, code: ErrorCode
 ) -> None:
     with refused(code):
         await machine.topics.create(new)
@@ -127,12 +127,12 @@ async def test_impossible_topics_are_refused_and_leave_nothing(
     assert (await machine.store.list("topics/")).entries == ()
 
 
-async def test_a_manual_assignment_gives_the_partitions(machine: Machine) -> None:
+async def test_a_manual_assignment_gives_the_partitions(machine: CrashableBroker) -> None:
     topic = await machine.topics.create(NewTopic(name="t", assignments={1: [0], 0: [0], 2: [0]}))
     assert topic.partition_count == 3
 
 
-async def test_validate_only_writes_nothing(machine: Machine) -> None:
+async def test_validate_only_writes_nothing(machine: CrashableBroker) -> None:
     topic = await machine.topics.create(NewTopic(name="t"), validate_only=True)
     assert topic.partition_count == 2
     assert machine.topics.names() == []
@@ -142,7 +142,7 @@ async def test_validate_only_writes_nothing(machine: Machine) -> None:
 
 
 async def test_the_broker_holds_a_bounded_number_of_partitions() -> None:
-    topics = await Machine().start(Limits(partitions_max=10))
+    topics = await CrashableBroker().start(Limits(partitions_max=10))
     await topics.create(NewTopic(name="t", partitions=8))
     with refused(ErrorCode.POLICY_VIOLATION, "may have 10"):
         await topics.create(NewTopic(name="u", partitions=3))
@@ -152,7 +152,7 @@ async def test_the_broker_holds_a_bounded_number_of_partitions() -> None:
     await topics.create(NewTopic(name="u", partitions=10))
 
 
-async def test_the_offsets_topic_is_made_with_settings_of_its_own(machine: Machine) -> None:
+async def test_the_offsets_topic_is_made_with_settings_of_its_own(machine: CrashableBroker) -> None:
     topic = await machine.topics.ensure(OFFSETS_TOPIC)
     assert (topic.partition_count, topic.config.cleanup_policy, topic.is_internal) == (50, ("compact",), True)
 
@@ -160,7 +160,7 @@ async def test_the_offsets_topic_is_made_with_settings_of_its_own(machine: Machi
 # --- deleting ---
 
 
-async def test_a_deleted_topic_is_gone_with_its_records(machine: Machine) -> None:
+async def test_a_deleted_topic_is_gone_with_its_records(machine: CrashableBroker) -> None:
     topic = await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"x")
     await machine.topics.delete("t")
@@ -172,7 +172,7 @@ async def test_a_deleted_topic_is_gone_with_its_records(machine: Machine) -> Non
     assert (await machine.crash()).names() == []
 
 
-async def test_a_topic_of_the_same_name_begins_empty(machine: Machine) -> None:
+async def test_a_topic_of_the_same_name_begins_empty(machine: CrashableBroker) -> None:
     old = await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"old", b"old")
     deleting = asyncio.ensure_future(machine.topics.delete("t"))
@@ -186,7 +186,7 @@ async def test_a_topic_of_the_same_name_begins_empty(machine: Machine) -> None:
     assert (await machine.crash()).partition("t", 0).end_offset == 1
 
 
-async def test_deleting_what_is_not_there_is_refused(machine: Machine) -> None:
+async def test_deleting_what_is_not_there_is_refused(machine: CrashableBroker) -> None:
     with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         await machine.topics.delete("t")
     await machine.topics.create(NewTopic(name="t"))
@@ -194,7 +194,7 @@ async def test_deleting_what_is_not_there_is_refused(machine: Machine) -> None:
     assert [type(outcome) for outcome in outcomes] == [type(None), KafkaError]
 
 
-async def test_a_deletion_cut_short_by_a_crash_is_finished_at_start(machine: Machine) -> None:
+async def test_a_deletion_cut_short_by_a_crash_is_finished_at_start(machine: CrashableBroker) -> None:
     topic = await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"x")
     entry = await machine.store.get("topics/t")
@@ -206,7 +206,7 @@ async def test_a_deletion_cut_short_by_a_crash_is_finished_at_start(machine: Mac
     assert (await machine.store.list("")).entries == ()
 
 
-async def test_a_finished_deletion_does_not_touch_a_successor(machine: Machine) -> None:
+async def test_a_finished_deletion_does_not_touch_a_successor(machine: CrashableBroker) -> None:
     old = await machine.topics.create(NewTopic(name="t"))
     await machine.topics.delete("t")
     await machine.topics.create(NewTopic(name="t"))
@@ -215,7 +215,7 @@ async def test_a_finished_deletion_does_not_touch_a_successor(machine: Machine) 
     assert (await machine.crash()).partition("t", 0).end_offset == 1
 
 
-async def test_a_log_without_topic_is_set_aside_not_deleted(machine: Machine) -> None:
+async def test_a_log_without_topic_is_set_aside_not_deleted(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"precious")
     await machine.store.transact([], [Delete("topics/t")])  # as if the store had been replaced by an older copy
@@ -228,7 +228,7 @@ async def test_a_log_without_topic_is_set_aside_not_deleted(machine: Machine) ->
 # --- directories that do not fit the store ---
 
 
-def assert_offline(machine: Machine, name: str, index: int, reason: str) -> None:
+def assert_offline(machine: CrashableBroker, name: str, index: int, reason: str) -> None:
     """The partition answers KAFKA_STORAGE_ERROR, and the log has one error with the reason."""
     partition = machine.topics.partition(name, index)
     for use in (partition.check_leading, partition.check_readable, partition.open):
@@ -239,28 +239,28 @@ def assert_offline(machine: Machine, name: str, index: int, reason: str) -> None
     assert re.search(reason, str(last["reason"]), re.DOTALL), last["reason"]
 
 
-def _deny(machine: Machine) -> None:
+def _deny(machine: CrashableBroker) -> None:
     machine.disk.denied.add(f"{ROOT}/t-0")
 
 
-def _put_a_file(machine: Machine) -> None:
+def _put_a_file(machine: CrashableBroker) -> None:
     machine.disk.rmtree(f"{ROOT}/t-0")
     machine.disk.open(f"{ROOT}/t-0")
 
 
-def _deny_a_segment(machine: Machine) -> None:
+def _deny_a_segment(machine: CrashableBroker) -> None:
     machine.disk.denied.add(f"{ROOT}/t-0/{0:020d}.log")
 
 
-def _put_a_directory(machine: Machine) -> None:
+def _put_a_directory(machine: CrashableBroker) -> None:
     machine.disk.mkdir(f"{ROOT}/t-0/leader-epoch-checkpoint")
 
 
-def _damage_the_epochs(machine: Machine) -> None:
+def _damage_the_epochs(machine: CrashableBroker) -> None:
     machine.disk.write_atomically(f"{ROOT}/t-0/leader-epoch-checkpoint", b"garbage")
 
 
-def _damage_the_records(machine: Machine) -> None:
+def _damage_the_records(machine: CrashableBroker) -> None:
     path = f"{ROOT}/t-0/{0:020d}.log"
     data = bytearray(machine.disk.read_bytes(path))
     data[40] ^= 1
@@ -272,7 +272,7 @@ def _damage_the_records(machine: Machine) -> None:
     [_deny, _put_a_file, _deny_a_segment, _put_a_directory, _damage_the_epochs, _damage_the_records],
 )
 async def test_a_directory_that_cannot_be_used_keeps_no_other_partition_from_being_served(
-    machine: Machine, harm: Callable[[Machine], None]
+    machine: CrashableBroker, harm: Callable[[CrashableBroker], None]
 ) -> None:
     for name in ("s", "t", "u"):
         await machine.topics.create(NewTopic(name=name, partitions=2))
@@ -296,7 +296,9 @@ async def test_a_directory_that_cannot_be_used_keeps_no_other_partition_from_bei
     await write(topics, "t", 0, b"new")
 
 
-async def test_a_topic_whose_files_could_not_be_removed_never_shows_them_in_its_successor(machine: Machine) -> None:
+async def test_a_topic_whose_files_could_not_be_removed_never_shows_them_in_its_successor(
+    machine: CrashableBroker,
+) -> None:
     await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"old")
     machine.disk.denied.add(f"{ROOT}/t-0")
@@ -315,7 +317,7 @@ async def test_a_topic_whose_files_could_not_be_removed_never_shows_them_in_its_
 
 
 @pytest.mark.parametrize("length", [1, 215, 224, 248, 249])
-async def test_a_topic_of_any_length_is_deleted_moved_and_set_aside(machine: Machine, length: int) -> None:
+async def test_a_topic_of_any_length_is_deleted_moved_and_set_aside(machine: CrashableBroker, length: int) -> None:
     name = "x" * length
     await machine.topics.create(NewTopic(name=name, partitions=2))
     await write(machine.topics, name, 1, b"old")
@@ -334,7 +336,7 @@ async def test_a_topic_of_any_length_is_deleted_moved_and_set_aside(machine: Mac
     assert machine.disk.exists(str(line["directory"]))
 
 
-async def test_a_directory_that_cannot_be_set_aside_stops_nothing(machine: Machine) -> None:
+async def test_a_directory_that_cannot_be_set_aside_stops_nothing(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t"))
     await machine.topics.create(NewTopic(name="u"))
     for name in ("t", "u"):
@@ -346,7 +348,7 @@ async def test_a_directory_that_cannot_be_set_aside_stops_nothing(machine: Machi
     assert topics.partition("u", 0).end_offset == 1
 
 
-async def test_a_flipped_bit_in_a_topic_id_takes_its_partition_offline(machine: Machine) -> None:
+async def test_a_flipped_bit_in_a_topic_id_takes_its_partition_offline(machine: CrashableBroker) -> None:
     """The partition would begin empty."""
     await machine.topics.create(NewTopic(name="t"))
     await machine.topics.create(NewTopic(name="other"))
@@ -369,7 +371,7 @@ async def test_a_flipped_bit_in_a_topic_id_takes_its_partition_offline(machine: 
 
 @pytest.mark.parametrize("is_checked", [True, False], ids=["with checksum", "as Kafka writes it"])
 async def test_an_unknown_topic_id_under_the_name_of_a_topic_takes_its_partition_offline(
-    machine: Machine, is_checked: bool
+    machine: CrashableBroker, is_checked: bool
 ) -> None:
     await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"precious")
@@ -383,7 +385,7 @@ async def test_an_unknown_topic_id_under_the_name_of_a_topic_takes_its_partition
     assert machine.disk.exists(f"{ROOT}/t-0")
 
 
-async def test_a_missing_directory_takes_its_partition_offline(machine: Machine) -> None:
+async def test_a_missing_directory_takes_its_partition_offline(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t", partitions=3))
     await write(machine.topics, "t", 1, b"precious")
     await machine.stop()
@@ -399,7 +401,7 @@ async def test_a_missing_directory_takes_its_partition_offline(machine: Machine)
     assert (await machine.start()).partition("t", 1).end_offset == 0
 
 
-async def test_deleted_directories_are_not_required_for_a_new_topic_of_that_name(machine: Machine) -> None:
+async def test_deleted_directories_are_not_required_for_a_new_topic_of_that_name(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"old")
     await machine.stop()
@@ -415,7 +417,7 @@ async def test_deleted_directories_are_not_required_for_a_new_topic_of_that_name
 
 @pytest.mark.parametrize("by", ["broker", "store"])
 async def test_a_directory_removed_with_its_topic_is_not_required_for_the_next_topic_of_that_name(
-    machine: Machine, by: str
+    machine: CrashableBroker, by: str
 ) -> None:
     """The entry in the checkpoint file is gone before the deletion counts as finished."""
     topic = await machine.topics.create(NewTopic(name="t"))
@@ -436,7 +438,7 @@ async def test_a_directory_removed_with_its_topic_is_not_required_for_the_next_t
 # --- growing ---
 
 
-async def test_a_grown_topic_keeps_its_records_and_its_id(machine: Machine) -> None:
+async def test_a_grown_topic_keeps_its_records_and_its_id(machine: CrashableBroker) -> None:
     topic = await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"x")
     grown = await machine.topics.add_partitions("t", 5)
@@ -447,13 +449,13 @@ async def test_a_grown_topic_keeps_its_records_and_its_id(machine: Machine) -> N
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, -1, 10_001])
-async def test_a_topic_only_grows(machine: Machine, count: int) -> None:
+async def test_a_topic_only_grows(machine: CrashableBroker, count: int) -> None:
     await machine.topics.create(NewTopic(name="t", partitions=2))
     with refused(ErrorCode.INVALID_PARTITIONS):
         await machine.topics.add_partitions("t", count)
 
 
-async def test_growing_by_assignment_needs_one_row_per_new_partition(machine: Machine) -> None:
+async def test_growing_by_assignment_needs_one_row_per_new_partition(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t", partitions=2))
     with refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT):
         await machine.topics.add_partitions("t", 4, assignments=[[0]])
@@ -465,7 +467,7 @@ async def test_growing_by_assignment_needs_one_row_per_new_partition(machine: Ma
 # --- settings ---
 
 
-async def test_altered_settings_reach_the_open_log_at_once(machine: Machine) -> None:
+async def test_altered_settings_reach_the_open_log_at_once(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"x")
     await machine.topics.alter_configs("t", lambda given: {**given, "max.message.bytes": "99"})
@@ -474,7 +476,7 @@ async def test_altered_settings_reach_the_open_log_at_once(machine: Machine) -> 
     assert topics.partition("t", 0).log.config.max_message_bytes == 99
 
 
-async def test_concurrent_alterations_are_all_kept(machine: Machine) -> None:
+async def test_concurrent_alterations_are_all_kept(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t"))
     names = ["retention.ms", "retention.bytes", "segment.bytes", "max.message.bytes", "segment.ms"]
     await asyncio.gather(
@@ -483,14 +485,14 @@ async def test_concurrent_alterations_are_all_kept(machine: Machine) -> None:
     assert machine.topics.required("t").configs == dict.fromkeys(names, "2000")
 
 
-async def test_a_refused_alteration_changes_nothing(machine: Machine) -> None:
+async def test_a_refused_alteration_changes_nothing(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t", configs={"retention.ms": "5"}))
     with refused(ErrorCode.INVALID_CONFIG, "retention.bytes = 'many'"):
         await machine.topics.alter_configs("t", lambda _: {"retention.bytes": "many"})
     assert machine.topics.required("t").configs == {"retention.ms": "5"}
 
 
-async def test_topics_follow_the_broker_unless_they_have_their_own(machine: Machine) -> None:
+async def test_topics_follow_the_broker_unless_they_have_their_own(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="own", configs={"retention.ms": "5"}))
     await machine.topics.create(NewTopic(name="following"))
     await write(machine.topics, "following", 0, b"x")
@@ -507,7 +509,7 @@ async def test_topics_follow_the_broker_unless_they_have_their_own(machine: Mach
 # --- starting and stopping ---
 
 
-async def test_a_clean_stop_and_start_keeps_everything(machine: Machine) -> None:
+async def test_a_clean_stop_and_start_keeps_everything(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 1, b"x", b"y")
     await machine.stop()
@@ -517,7 +519,7 @@ async def test_a_clean_stop_and_start_keeps_everything(machine: Machine) -> None
     assert [partition.index for partition in topics.partitions()] == [1]
 
 
-async def test_partitions_that_do_not_exist_are_refused(machine: Machine) -> None:
+async def test_partitions_that_do_not_exist_are_refused(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t"))
     for name, index in (("t", 2), ("t", -1), ("u", 0), ("", 0)):
         with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from broker.machine import ROOT, Machine
+from broker.crashable_broker import ROOT, CrashableBroker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.cluster.topic_plan import NewTopic
@@ -72,7 +72,7 @@ async def until(task: "asyncio.Task[Any]", turns: int) -> bool:
     return task.done()
 
 
-async def power_cut(machine: Machine) -> Topics:
+async def power_cut(machine: CrashableBroker) -> Topics:
     """Everything in the air is lost: tasks, unsynced bytes, unsynced names."""
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
@@ -84,7 +84,7 @@ async def power_cut(machine: Machine) -> Topics:
 @settings(max_examples=100, deadline=None)
 def test_answered_changes_survive_a_power_cut_at_any_moment(steps: list[tuple[Step, int | None]]) -> None:
     async def run() -> None:
-        machine = Machine()
+        machine = CrashableBroker()
         topics, state = await machine.start(), State()
         for step, turns_before_cut in steps:
             task = asyncio.ensure_future(perform(topics, step))

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from broker.troubles.scene import Scene
+from broker.troubles.single_topic_broker import SingleTopicBroker
 
-MakeScene = Callable[..., Scene]
+MakeScene = Callable[..., SingleTopicBroker]
 
 
 @pytest.fixture
 def make_scene() -> Iterator[MakeScene]:
     """`make_scene(durability="fsync")`; all scenes are closed after the test."""
-    made: list[Scene] = []
+    made: list[SingleTopicBroker] = []
 
-    def make(**settings: object) -> Scene:
-        made.append(Scene(**settings))
+    def make(**settings: object) -> SingleTopicBroker:
+        made.append(SingleTopicBroker(**settings))
         return made[-1]
 
     yield make
-    for scene in made:
-        scene.broker.kill()
+    for topic_broker in made:
+        topic_broker.broker.kill()
 
 
 @pytest.fixture
-def scene(make_scene: MakeScene) -> Scene:
+def topic_broker(make_scene: MakeScene) -> SingleTopicBroker:
     return make_scene()

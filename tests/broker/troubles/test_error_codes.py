@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from broker.transactional import TransactionalProducer
-from broker.troubles.scene import PATIENCE_S, TOPIC, Scene
+from broker.troubles.single_topic_broker import PATIENCE_S, TOPIC, SingleTopicBroker
 from broker.wire import Wire
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
@@ -19,15 +19,15 @@ NAME = "TEST-TID-0"
 
 
 @pytest.fixture
-async def wire(scene: Scene) -> AsyncIterator[Wire]:
-    made = await Wire.connect(scene.broker.port)
+async def wire(topic_broker: SingleTopicBroker) -> AsyncIterator[Wire]:
+    made = await Wire.connect(topic_broker.broker.port)
     yield made
     await made.close()
 
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_invalid_producer_epoch_for_an_older_instance_at_the_partition(
-    scene: Scene, wire: Wire, version: int
+    topic_broker: SingleTopicBroker, wire: Wire, version: int
 ) -> None:
     """PRODUCER_FENCED at the coordinator, INVALID_PRODUCER_EPOCH at the partition, as in Kafka."""
     old = await TransactionalProducer(wire, version, NAME).init()
@@ -59,7 +59,9 @@ async def test_invalid_txn_state_for_ending_a_closed_transaction_differently(wir
     assert (mine.producer_id, mine.epoch) == after
 
 
-async def test_a_duplicate_sequence_is_answered_with_the_first_offset(scene: Scene, wire: Wire) -> None:
+async def test_a_duplicate_sequence_is_answered_with_the_first_offset(
+    topic_broker: SingleTopicBroker, wire: Wire
+) -> None:
     mine = await TransactionalProducer(wire, 2, NAME).init()
     request = mine.produce_request(TOPIC, b"1")
     assert [(row.error_code, row.base_offset) for row in (await mine.send(request), await mine.send(request))] == [
@@ -67,10 +69,12 @@ async def test_a_duplicate_sequence_is_answered_with_the_first_offset(scene: Sce
         (0, 0),
     ]
     assert await mine.end() == 0
-    assert await scene.values(1) == [b"1"]
+    assert await topic_broker.values(1) == [b"1"]
 
 
-async def test_a_sequence_too_high_is_out_of_order_and_says_what_was_expected(scene: Scene, wire: Wire) -> None:
+async def test_a_sequence_too_high_is_out_of_order_and_says_what_was_expected(
+    topic_broker: SingleTopicBroker, wire: Wire
+) -> None:
     mine = await TransactionalProducer(wire, 2, NAME).init()
     assert (await mine.produce(TOPIC, b"1")).error_code == 0
     row = await mine.send(mine.produce_request(TOPIC, b"3", sequence=2))
@@ -79,7 +83,7 @@ async def test_a_sequence_too_high_is_out_of_order_and_says_what_was_expected(sc
         assert words in row.error_message
     assert (await mine.produce(TOPIC, b"2")).error_code == 0, "the partition still works"
     assert await mine.end() == 0
-    assert await scene.values(2) == [b"1", b"2"]
+    assert await topic_broker.values(2) == [b"1", b"2"]
 
 
 async def test_invalid_transaction_timeout_outside_of_the_brokers_bounds(wire: Wire) -> None:
@@ -91,11 +95,11 @@ async def test_invalid_transaction_timeout_outside_of_the_brokers_bounds(wire: W
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
 @pytest.mark.parametrize("client", ["semel", "librdkafka"])
 async def test_not_coordinator_makes_the_client_find_the_coordinator_again(
-    scene: Scene, client: str, code: ErrorCode
+    topic_broker: SingleTopicBroker, client: str, code: ErrorCode
 ) -> None:
     """For any error of the coordinator's log: clients retry, and the application gets no error."""
     works = {"semel": _with_semel, "librdkafka": _with_librdkafka}
-    await works[client](scene, b"1")
+    await works[client](topic_broker, b"1")
     refusals: list[ErrorCode] = []
 
     def fail_thrice(node: Any) -> None:
@@ -110,20 +114,20 @@ async def test_not_coordinator_makes_the_client_find_the_coordinator_again(
 
         partition.append = failing
 
-    await scene.inside(fail_thrice)
-    await works[client](scene, b"2")
+    await topic_broker.inside(fail_thrice)
+    await works[client](topic_broker, b"2")
     assert len(refusals) == 3
-    assert await scene.values(2) == [b"1", b"2"]
+    assert await topic_broker.values(2) == [b"1", b"2"]
 
 
-async def _with_semel(scene: Scene, value: bytes) -> None:
-    async with scene.producer() as producer, producer.transaction():
+async def _with_semel(topic_broker: SingleTopicBroker, value: bytes) -> None:
+    async with topic_broker.producer() as producer, producer.transaction():
         await producer.send(TOPIC, value)
 
 
-async def _with_librdkafka(scene: Scene, value: bytes) -> None:
+async def _with_librdkafka(topic_broker: SingleTopicBroker, value: bytes) -> None:
     def work() -> None:
-        producer = scene.librdkafka(retry_backoff_ms=20)
+        producer = topic_broker.librdkafka(retry_backoff_ms=20)
         producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         producer.produce(TOPIC, value)
@@ -132,11 +136,11 @@ async def _with_librdkafka(scene: Scene, value: bytes) -> None:
     await asyncio.to_thread(work)
 
 
-async def test_clients_wait_while_the_coordinator_loads(scene: Scene) -> None:
+async def test_clients_wait_while_the_coordinator_loads(topic_broker: SingleTopicBroker) -> None:
     """The broker holds the request while transactions load; a client with less time gets a retriable error."""
-    await _with_semel(scene, b"1")
-    await scene.kill()
-    starting = asyncio.create_task(_with_semel(scene, b"2"))
-    await scene.start()
+    await _with_semel(topic_broker, b"1")
+    await topic_broker.kill()
+    starting = asyncio.create_task(_with_semel(topic_broker, b"2"))
+    await topic_broker.start()
     await starting
-    assert await scene.values(2) == [b"1", b"2"]
+    assert await topic_broker.values(2) == [b"1", b"2"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from broker.troubles.conftest import MakeScene
-from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, refused
+from broker.troubles.single_topic_broker import PATIENCE_S, TOPIC, SingleTopicBroker, refused
 from confluent_kafka import KafkaException
 from semel import TopicPartition
 from semel.cli.shared.common import FOUND_TROUBLE
@@ -26,8 +26,8 @@ WHO_AND_WHY = (
 async def test_every_call_of_the_older_instance_names_the_new_one_and_the_remedy(
     make_scene: MakeScene, version: int, call: str
 ) -> None:
-    scene = make_scene(transaction_version=version)
-    async with scene.producer(client_id="web-1") as old, scene.producer(client_id="web-2") as new:
+    topic_broker = make_scene(transaction_version=version)
+    async with topic_broker.producer(client_id="web-1") as old, topic_broker.producer(client_id="web-2") as new:
         await new.begin_transaction()
         await new.send_and_wait(TOPIC, b"new")
         await old.begin_transaction()
@@ -43,25 +43,27 @@ async def test_every_call_of_the_older_instance_names_the_new_one_and_the_remedy
             with refused(ProducerFenced, *WHO_AND_WHY):
                 await again()
         await new.commit_transaction()
-    assert await scene.values(1) == [b"new"]
-    assert await scene.values(1, "read_uncommitted") == [b"new"]
+    assert await topic_broker.values(1) == [b"new"]
+    assert await topic_broker.values(1, "read_uncommitted") == [b"new"]
 
 
-async def test_the_older_instances_transaction_is_aborted_first(scene: Scene, tmp_path: Path) -> None:
+async def test_the_older_instances_transaction_is_aborted_first(
+    topic_broker: SingleTopicBroker, tmp_path: Path
+) -> None:
     """The dump: data of one epoch, the ABORT of the next, and data and COMMIT of the newer instance above both."""
-    async with scene.producer(client_id="web-1") as old:
+    async with topic_broker.producer(client_id="web-1") as old:
         await old.begin_transaction()
         await old.send_and_wait(TOPIC, b"thisIsMessageValue1")
-        async with scene.producer(client_id="web-2") as new:
+        async with topic_broker.producer(client_id="web-2") as new:
             async with new.transaction():
                 await new.send_and_wait(TOPIC, b"thisIsMessageValue2")
             with refused(ProducerFenced, *WHO_AND_WHY):
                 await old.commit_transaction()
-    assert await scene.values(1) == [b"thisIsMessageValue2"]
-    story = await scene.semel("txn", "why", "TEST-TID-0")
+    assert await topic_broker.values(1) == [b"thisIsMessageValue2"]
+    story = await topic_broker.semel("txn", "why", "TEST-TID-0")
     assert "Its last transaction was committed" in story
     assert "client 'web-2' at 127.0.0.1" in story
-    rows = await scene.dump(tmp_path)
+    rows = await topic_broker.dump(tmp_path)
     epoch = rows[0].epoch
     assert [(row.what, row.epoch - epoch) for row in rows] == [
         ("thisIsMessageValue1", 0),
@@ -72,13 +74,13 @@ async def test_the_older_instances_transaction_is_aborted_first(scene: Scene, tm
     assert len({row.producer_id for row in rows}) == 1
 
 
-async def test_librdkafka_is_fenced_alike(scene: Scene, tmp_path: Path) -> None:
-    old = scene.librdkafka(client_id="web-1")
+async def test_librdkafka_is_fenced_alike(topic_broker: SingleTopicBroker, tmp_path: Path) -> None:
+    old = topic_broker.librdkafka(client_id="web-1")
     await asyncio.to_thread(old.init_transactions, PATIENCE_S)
     old.begin_transaction()
     old.produce(TOPIC, b"thisIsMessageValue1")
     assert await asyncio.to_thread(old.flush, PATIENCE_S) == 0
-    new = scene.librdkafka(client_id="web-2")
+    new = topic_broker.librdkafka(client_id="web-2")
     await asyncio.to_thread(new.init_transactions, PATIENCE_S)
     new.begin_transaction()
     new.produce(TOPIC, b"thisIsMessageValue2")
@@ -86,8 +88,8 @@ async def test_librdkafka_is_fenced_alike(scene: Scene, tmp_path: Path) -> None:
     with pytest.raises(KafkaException) as fenced:
         await asyncio.to_thread(old.commit_transaction, PATIENCE_S)
     assert fenced.value.args[0].fatal()
-    assert await scene.values(1) == [b"thisIsMessageValue2"]
-    rows = await scene.dump(tmp_path)
+    assert await topic_broker.values(1) == [b"thisIsMessageValue2"]
+    rows = await topic_broker.dump(tmp_path)
     assert [(row.what, row.epoch - rows[0].epoch) for row in rows] == [
         ("thisIsMessageValue1", 0),
         ("ABORT", 1),
@@ -96,31 +98,33 @@ async def test_librdkafka_is_fenced_alike(scene: Scene, tmp_path: Path) -> None:
     ]
 
 
-async def test_random_transactional_ids_fence_no_zombie_and_tools_show_it(scene: Scene, tmp_path: Path) -> None:
+async def test_random_transactional_ids_fence_no_zombie_and_tools_show_it(
+    topic_broker: SingleTopicBroker, tmp_path: Path
+) -> None:
     """A reported mistake: the first instance can still commit. Both records are stored, and none is aborted."""
-    async with scene.producer("anyValue") as first, scene.producer("differentValue") as second:
+    async with topic_broker.producer("anyValue") as first, topic_broker.producer("differentValue") as second:
         await first.begin_transaction()
         await first.send_and_wait(TOPIC, b"thisIsMessageValue1")
         async with second.transaction():
             await second.send_and_wait(TOPIC, b"thisIsMessageValue2")
-        stuck = await scene.semel("topic", "stuck", TOPIC, status=FOUND_TROUBLE)
+        stuck = await topic_broker.semel("topic", "stuck", TOPIC, status=FOUND_TROUBLE)
         assert "held by transactional id anyValue" in stuck
-        assert "It was never fenced" in await scene.semel("txn", "why", "anyValue")
+        assert "It was never fenced" in await topic_broker.semel("txn", "why", "anyValue")
         await first.commit_transaction()
-    assert await scene.values(2) == [b"thisIsMessageValue1", b"thisIsMessageValue2"]
-    rows = await scene.dump(tmp_path)
+    assert await topic_broker.values(2) == [b"thisIsMessageValue1", b"thisIsMessageValue2"]
+    rows = await topic_broker.dump(tmp_path)
     assert [row.what for row in rows] == ["thisIsMessageValue1", "thisIsMessageValue2", "COMMIT", "COMMIT"]
     assert len({row.producer_id for row in rows}) == 2
 
 
 async def test_abort_after_fencing_raises_the_same_error(
-    scene: Scene,
+    topic_broker: SingleTopicBroker,
 ) -> None:
     """`catch (ProducerFencedException e) { producer.abortTransaction(); }` hides the reason behind a second error."""
-    async with scene.producer(client_id="web-1") as old:
+    async with topic_broker.producer(client_id="web-1") as old:
         await old.begin_transaction()
         await old.send_and_wait(TOPIC, b"zombie")
-        async with scene.producer(client_id="web-2"):
+        async with topic_broker.producer(client_id="web-2"):
             with refused(ProducerFenced, *WHO_AND_WHY):
                 try:
                     await old.commit_transaction()
@@ -129,9 +133,11 @@ async def test_abort_after_fencing_raises_the_same_error(
         with refused(ProducerFenced, *WHO_AND_WHY):
             async with old.transaction():
                 await old.send(TOPIC, b"never")
-    assert await scene.read_nothing()
+    assert await topic_broker.read_nothing()
 
 
-def test_a_transactional_id_without_idempotence_is_refused_when_the_producer_is_made(scene: Scene) -> None:
+def test_a_transactional_id_without_idempotence_is_refused_when_the_producer_is_made(
+    topic_broker: SingleTopicBroker,
+) -> None:
     with refused(KafkaConfigurationError, "TEST-TID-0", "enable_idempotence=True"):
-        scene.producer(enable_idempotence=False)
+        topic_broker.producer(enable_idempotence=False)

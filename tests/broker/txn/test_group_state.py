@@ -15,13 +15,13 @@ from semel_broker.txn.model.group_metadata import (
     DEAD,
     NEXT,
     OPEN,
-    GroupState,
     TransactionGroup,
+    TransactionGroupState,
     check_step,
     check_transition,
 )
 from semel_broker.txn.model.group_records import group_key_of, group_of_row, group_row
-from semel_broker.txn.model.group_state import NO_FRESH_IDS, Begin, Decide, Decision
+from semel_broker.txn.model.group_state import NO_FRESH_IDS, Begin, Decide, TransactionGroupDecision
 from semel_broker.txn.model.identity import EPOCH_LAST, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason
 from semel_broker.txn.model.metadata import (
@@ -48,7 +48,7 @@ BROKER = ClientName(host="broker 0")
 FENCED, STATE, INVALID = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_REQUEST
 
 
-def group(in_state: GroupState = OPEN, epoch: int = 3, **fields: object) -> TransactionGroup:
+def group(in_state: TransactionGroupState = OPEN, epoch: int = 3, **fields: object) -> TransactionGroup:
     base = TransactionGroup(
         name="g",
         epoch=epoch,
@@ -89,7 +89,7 @@ def listed(*each: TransactionMetadata) -> list[tuple[str, ProducerIdentity]]:
     return [(txn.transactional_id, txn.identity) for txn in each]
 
 
-def begin(before: TransactionGroup | None, *each: TransactionMetadata) -> Decision:
+def begin(before: TransactionGroup | None, *each: TransactionMetadata) -> TransactionGroupDecision:
     ask = Begin(group="g", owner="query 8", client=DRIVER, timeout_ms=TIMEOUT_MS)
     return group_state.begin(before, members(*each), ask, NOW)
 
@@ -101,13 +101,13 @@ def commit(
     token: str = "q:7",
     transactions: list[tuple[str, ProducerIdentity]] | None = None,
     fresh_ids: Mapping[str, int] = NO_FRESH_IDS,
-) -> Decision:
+) -> TransactionGroupDecision:
     listing = listed(*each) if transactions is None else transactions
     ask = Decide(group="g", epoch=epoch, token=token, commit=True, transactions=listing, client=DRIVER)
     return group_state.decide(before, members(*each), ask, NOW, fresh_ids)
 
 
-def abort(before: TransactionGroup | None, *each: TransactionMetadata, epoch: int = 3) -> Decision:
+def abort(before: TransactionGroup | None, *each: TransactionMetadata, epoch: int = 3) -> TransactionGroupDecision:
     return group_state.decide(before, members(*each), Decide(group="g", epoch=epoch, commit=False, client=DRIVER), NOW)
 
 
@@ -117,16 +117,18 @@ def refusal(call: Callable[[], object]) -> KafkaError:
     return refused.value
 
 
-def states(decision: Decision) -> dict[str, TransactionState]:
+def states(decision: TransactionGroupDecision) -> dict[str, TransactionState]:
     return {txn.transactional_id: txn.state for txn in decision.members}
 
 
 # --- the table ---
 
 
-@pytest.mark.parametrize("before", list(GroupState))
-@pytest.mark.parametrize("after", list(GroupState))
-def test_only_the_transitions_of_the_table_are_made(before: GroupState, after: GroupState) -> None:
+@pytest.mark.parametrize("before", list(TransactionGroupState))
+@pytest.mark.parametrize("after", list(TransactionGroupState))
+def test_only_the_transitions_of_the_table_are_made(
+    before: TransactionGroupState, after: TransactionGroupState
+) -> None:
     if after in NEXT[before]:
         check_transition(before, after)
     else:
@@ -137,7 +139,7 @@ def test_only_the_transitions_of_the_table_are_made(before: GroupState, after: G
 def test_the_table_of_the_docs_is_the_codes() -> None:
     rows = [line.split("|")[1:3] for line in DECISION.read_text().splitlines() if line.startswith("| ")][1:]
     told = {before.strip(): {name.strip() for name in after.split(",") if name.strip()} for before, after in rows}
-    assert told == {before.label: {after.label for after in NEXT[before]} for before in GroupState}
+    assert told == {before.label: {after.label for after in NEXT[before]} for before in TransactionGroupState}
 
 
 def test_a_group_comes_to_be_by_being_begun() -> None:
@@ -157,7 +159,7 @@ def test_the_first_step_is_the_first() -> None:
 
 
 @pytest.mark.parametrize("in_state", [OPEN, COMMITTED, ABORTED])
-def test_a_step_can_always_be_begun_and_returns_the_last_committed_token(in_state: GroupState) -> None:
+def test_a_step_can_always_be_begun_and_returns_the_last_committed_token(in_state: TransactionGroupState) -> None:
     before = group(in_state, note="something")
     then = begin(before).then
     assert then is not None
@@ -211,7 +213,7 @@ def test_an_empty_batch_moves_the_token() -> None:
 
 @pytest.mark.parametrize("in_state", [OPEN, COMMITTED, ABORTED])
 @pytest.mark.parametrize("epoch", [1, 3, 9])
-def test_a_committed_token_is_recognised_in_any_step(in_state: GroupState, epoch: int) -> None:
+def test_a_committed_token_is_recognised_in_any_step(in_state: TransactionGroupState, epoch: int) -> None:
     before = group(in_state)
     assert before.decided_token is not None
     decision = commit(before, member("a"), epoch=epoch, token=before.decided_token)
@@ -249,7 +251,7 @@ def test_epochs_that_are_used_up_take_a_fresh_producer_id_each() -> None:
         (lambda: commit(group(), member("a"), transactions=listed(member("a")) * 2), INVALID, "twice"),
     ],
 )
-def test_a_refused_decision_says_why(call: Callable[[], Decision], code: ErrorCode, words: str) -> None:
+def test_a_refused_decision_says_why(call: Callable[[], TransactionGroupDecision], code: ErrorCode, words: str) -> None:
     error = refusal(call)
     assert error.code is code
     assert words in error.message
@@ -292,7 +294,7 @@ def test_an_abort_aborts_everything_and_may_be_repeated() -> None:
 
 
 @pytest.mark.parametrize("in_state", [COMMITTED, ABORTED])
-def test_a_decided_group_is_forgotten_with_its_members(in_state: GroupState) -> None:
+def test_a_decided_group_is_forgotten_with_its_members(in_state: TransactionGroupState) -> None:
     known = [member("a", COMPLETE_COMMIT), member("b", COMPLETE_ABORT), member("idle", EMPTY, group_epoch=2)]
     decision = group_state.forget(group(in_state), members(*known), "g", 3)
     assert decision.then is not None
@@ -301,7 +303,7 @@ def test_a_decided_group_is_forgotten_with_its_members(in_state: GroupState) -> 
 
 
 def test_forgetting_an_unknown_group_changes_nothing() -> None:
-    assert group_state.forget(None, {}, "g", 3) == Decision()
+    assert group_state.forget(None, {}, "g", 3) == TransactionGroupDecision()
 
 
 @pytest.mark.parametrize(
@@ -427,7 +429,7 @@ def test_a_member_that_joins_while_the_last_step_is_being_ended_waits() -> None:
 def test_a_step_is_timed_out_as_a_whole_from_the_begin_of_its_first_transaction() -> None:
     each = [member("a", start_ms=NOW), member("b", start_ms=NOW - 7_000), member("idle", EMPTY, start_ms=1)]
     last = NOW - 7_000 + TIMEOUT_MS
-    assert group_state.time_out(group(), members(*each), last, BROKER) == Decision()
+    assert group_state.time_out(group(), members(*each), last, BROKER) == TransactionGroupDecision()
     for txn in each:
         assert not state.is_timed_out(txn, last * 2, group()), "a member never is, by itself"
     decision = group_state.time_out(group(), members(*each), last + 1, BROKER)
@@ -442,7 +444,7 @@ def test_a_step_is_timed_out_as_a_whole_from_the_begin_of_its_first_transaction(
 
 @pytest.mark.parametrize("known", [group(COMMITTED), group(ABORTED), None])
 def test_a_decided_or_unknown_group_does_not_time_out(known: TransactionGroup | None) -> None:
-    assert group_state.time_out(known, members(member("a")), NOW * 2, BROKER) == Decision()
+    assert group_state.time_out(known, members(member("a")), NOW * 2, BROKER) == TransactionGroupDecision()
 
 
 @pytest.mark.parametrize("known", [None, group(epoch=4), group(COMMITTED)])
@@ -453,11 +455,11 @@ def test_a_member_of_an_unknown_step_times_out(known: TransactionGroup | None) -
 
 
 @pytest.mark.parametrize("in_state", [COMMITTED, ABORTED])
-def test_an_unused_group_without_members_is_forgotten(in_state: GroupState) -> None:
+def test_an_unused_group_without_members_is_forgotten(in_state: TransactionGroupState) -> None:
     before = group(in_state)
     due = before.last_update_ms + 100
-    assert group_state.expire(before, {}, due - 1, 100) == Decision()
-    assert group_state.expire(before, members(member("a", EMPTY)), due, 100) == Decision()
+    assert group_state.expire(before, {}, due - 1, 100) == TransactionGroupDecision()
+    assert group_state.expire(before, members(member("a", EMPTY)), due, 100) == TransactionGroupDecision()
     then = group_state.expire(before, {}, due, 100).then
     assert then is not None
     assert then.state is DEAD
@@ -467,7 +469,9 @@ def test_an_unused_group_without_members_is_forgotten(in_state: GroupState) -> N
 def test_an_abandoned_step_is_aborted_before_its_group_is_forgotten() -> None:
     before = group(OPEN)
     due = before.last_update_ms + 100
-    assert group_state.expire(before, members(member("a")), due, 100) == Decision(), "it is the timeout's"
+    assert group_state.expire(before, members(member("a")), due, 100) == TransactionGroupDecision(), (
+        "it is the timeout's"
+    )
     then = group_state.expire(before, members(member("a", EMPTY)), due, 100).then
     assert then is not None
     assert (then.state, then.last_update_ms) == (ABORTED, due)

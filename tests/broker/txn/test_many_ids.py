@@ -25,7 +25,7 @@ RECOVERY_BYTES = 64 << 10
 """Read of one log, after a clean end, to open it: its ends, and what its history of leader epochs is held against."""
 
 
-class CountingDisk(MemoryDisk):
+class TransactionReadsDisk(MemoryDisk):
     """Counts the bytes read of segments of `__transaction_state`."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def past(name: str, producer_id: int, wall_ms: int) -> list[TransactionMetadata]
 async def crowded() -> TransactionBroker:
     """An one that is closed, with many ids on its disk, a batch for each record."""
     one = TransactionBroker()
-    one.disk = CountingDisk()
+    one.disk = TransactionReadsDisk()
     await one.open()
     await one.init()
     for number in range(IDS):
@@ -92,7 +92,7 @@ async def test_a_start_reads_the_journal_once_and_decodes_each_id_once(
     monkeypatch.delattr(single_records, "decode_columns")  # every batch is of the kind that is read by the thousand
     records._with_tail.cache_clear()
     disk = crowded.disk
-    assert isinstance(disk, CountingDisk)
+    assert isinstance(disk, TransactionReadsDisk)
     disk.bytes_read = 0
     await crowded.open()
     known = await crowded.listing()

@@ -19,7 +19,7 @@ HERE = 2
 LEADERS = {"a": 0, "b": 1, "here": HERE}
 
 
-class Room:
+class ChannelSetup:
     """A channel to three brokers: "a" lies on 0, "b" on 1, "here" on 2, where the channel is.
 
     Each write is answered by the next of `answers`, then OK.
@@ -37,7 +37,9 @@ class Room:
         self.wanted = True
         self.is_behind = False
         turns = Turns(asyncio.get_running_loop(), lambda: 0.0)
-        self.channel = MarkerChannel(self.log, self, HERE, Broker(self, HERE), lambda node: Broker(self, node), turns)
+        self.channel = MarkerChannel(
+            self.log, self, HERE, DestinationBroker(self, HERE), lambda node: DestinationBroker(self, node), turns
+        )
 
     def of(self, partition: TopicPartition) -> int | None:
         if partition in self.leaderless or partition in self.deleted:
@@ -56,8 +58,8 @@ class Room:
                 await asyncio.sleep(0.001)
 
 
-class Broker:
-    def __init__(self, room: Room, node: int) -> None:
+class DestinationBroker:
+    def __init__(self, room: ChannelSetup, node: int) -> None:
         self.room, self.node = room, node
         self.is_here = node == HERE
 
@@ -80,11 +82,11 @@ class Broker:
 
 
 @pytest.fixture
-async def room() -> Room:
-    return Room()
+async def room() -> ChannelSetup:
+    return ChannelSetup()
 
 
-async def test_markers_of_one_loop_iteration_go_out_as_one_batch_per_destination(room: Room) -> None:
+async def test_markers_of_one_loop_iteration_go_out_as_one_batch_per_destination(room: ChannelSetup) -> None:
     room.send(A0, B0, name="t1")
     room.send(A1, name="t2")
     assert (room.writes, room.done) == ([], [])
@@ -92,7 +94,7 @@ async def test_markers_of_one_loop_iteration_go_out_as_one_batch_per_destination
     assert room.writes == [(0, [A0, A1]), (1, [B0])]
 
 
-async def test_markers_for_this_broker_are_written_at_once(room: Room) -> None:
+async def test_markers_for_this_broker_are_written_at_once(room: ChannelSetup) -> None:
     room.send(HERE0, A0, name="t1")
     room.send(HERE0, name="t2")
     assert (room.writes, room.done) == ([(HERE, [HERE0]), (HERE, [HERE0])], ["t2"])
@@ -100,7 +102,7 @@ async def test_markers_for_this_broker_are_written_at_once(room: Room) -> None:
     assert room.writes[2:] == [(0, [A0])]
 
 
-async def test_done_is_called_once_when_every_partition_has_its_marker(room: Room) -> None:
+async def test_done_is_called_once_when_every_partition_has_its_marker(room: ChannelSetup) -> None:
     room.gate = asyncio.Event()
     room.send(A0, B0)
     await room.until(lambda: len(room.writes) == 2)
@@ -120,7 +122,7 @@ async def test_done_is_called_once_when_every_partition_has_its_marker(room: Roo
         KafkaError(ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
-async def test_a_marker_is_tried_until_it_is_written(room: Room, trouble: ErrorCode | Exception) -> None:
+async def test_a_marker_is_tried_until_it_is_written(room: ChannelSetup, trouble: ErrorCode | Exception) -> None:
     room.answers = [trouble] * 3
     room.send(A0)
     await room.until(lambda: room.done)
@@ -128,14 +130,14 @@ async def test_a_marker_is_tried_until_it_is_written(room: Room, trouble: ErrorC
     assert len(room.log.of("marker_delayed")) == 1, "said once, not at every attempt"
 
 
-async def test_only_failed_markers_are_retried(room: Room) -> None:
+async def test_only_failed_markers_are_retried(room: ChannelSetup) -> None:
     room.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     room.send(A0, A1)
     await room.until(lambda: room.done)
     assert room.writes == [(0, [A0, A1]), (0, [A0])]
 
 
-async def test_a_partition_without_leader_is_waited_for(room: Room) -> None:
+async def test_a_partition_without_leader_is_waited_for(room: ChannelSetup) -> None:
     room.leaderless[A0] = None
     room.send(A0, A1)
     await room.until(lambda: room.writes)
@@ -145,21 +147,21 @@ async def test_a_partition_without_leader_is_waited_for(room: Room) -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH])
-async def test_a_partition_that_needs_no_marker_holds_nothing_up(room: Room, code: ErrorCode) -> None:
+async def test_a_partition_that_needs_no_marker_holds_nothing_up(room: ChannelSetup, code: ErrorCode) -> None:
     room.answers = [code]
     room.send(A0, A1)
     await room.until(lambda: room.done)
     assert room.log.of("marker_not_needed")[0]["error"] == code.name
 
 
-async def test_zombie_coordinators_marker_is_not_tried_again(room: Room) -> None:
+async def test_zombie_coordinators_marker_is_not_tried_again(room: ChannelSetup) -> None:
     room.answers = [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
     room.send(A0)
     await room.until(lambda: room.log.of("coordinator_fenced"))
     assert (room.done, room.channel.waiting) == ([], 0), "its successor ends the transaction"
 
 
-async def test_closing_waits_for_local_writes_and_retries_nothing(room: Room) -> None:
+async def test_closing_waits_for_local_writes_and_retries_nothing(room: ChannelSetup) -> None:
     room.leaderless[B0] = None
     room.gate = asyncio.Event()
     room.send(B0, name="t1")
@@ -176,7 +178,7 @@ async def test_closing_waits_for_local_writes_and_retries_nothing(room: Room) ->
     assert room.writes == [(HERE, [HERE0])]
 
 
-async def test_closing_waits_for_no_other_broker(room: Room) -> None:
+async def test_closing_waits_for_no_other_broker(room: ChannelSetup) -> None:
     room.gate = asyncio.Event()
     room.send(A0)
     await room.until(lambda: room.writes)
@@ -187,7 +189,7 @@ async def test_closing_waits_for_no_other_broker(room: Room) -> None:
 # --- several brokers ---
 
 
-async def test_a_broker_has_one_request_under_way_and_the_next_takes_all_that_has_gathered(room: Room) -> None:
+async def test_a_broker_has_one_request_under_way_and_the_next_takes_all_that_has_gathered(room: ChannelSetup) -> None:
     room.gate = asyncio.Event()
     room.send(A0, name="t1")
     await room.until(lambda: room.writes)
@@ -200,7 +202,7 @@ async def test_a_broker_has_one_request_under_way_and_the_next_takes_all_that_ha
     assert room.writes == [(0, [A0]), (0, [A0, A1, A0, A1])]
 
 
-async def test_a_busy_broker_does_not_hold_up_another(room: Room) -> None:
+async def test_a_busy_broker_does_not_hold_up_another(room: ChannelSetup) -> None:
     room.gate = gate = asyncio.Event()
     room.send(A0, name="slow")
     await room.until(lambda: room.writes)
@@ -212,7 +214,7 @@ async def test_a_busy_broker_does_not_hold_up_another(room: Room) -> None:
     await room.until(lambda: len(room.done) == 2)
 
 
-async def test_a_partition_that_moves_while_its_marker_is_under_way_is_followed_at_once(room: Room) -> None:
+async def test_a_partition_that_moves_while_its_marker_is_under_way_is_followed_at_once(room: ChannelSetup) -> None:
     """The last leader may be paused, or gone: its answer is not waited for, and not believed if it comes."""
     room.gate = gate = asyncio.Event()
     room.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -229,7 +231,7 @@ async def test_a_partition_that_moves_while_its_marker_is_under_way_is_followed_
     assert (room.writes[2:], room.channel.waiting) == ([], 0)
 
 
-async def test_a_new_leader_gets_its_markers_at_once_without_backoff(room: Room) -> None:
+async def test_a_new_leader_gets_its_markers_at_once_without_backoff(room: ChannelSetup) -> None:
     room.leaderless[A0] = None
     room.send(A0)
     for _ in range(8):
@@ -242,7 +244,7 @@ async def test_a_new_leader_gets_its_markers_at_once_without_backoff(room: Room)
     assert (room.writes, room.done) == ([(0, [A0])], ["t"])
 
 
-async def test_queued_markers_go_to_the_leader_at_the_time_of_sending(room: Room) -> None:
+async def test_queued_markers_go_to_the_leader_at_the_time_of_sending(room: ChannelSetup) -> None:
     room.gate = gate = asyncio.Event()
     room.send(A0, name="t1")
     await room.until(lambda: room.writes)
@@ -258,7 +260,7 @@ async def test_queued_markers_go_to_the_leader_at_the_time_of_sending(room: Room
     assert len(room.writes) == 2
 
 
-async def test_a_leader_that_does_not_know_a_topic_yet_gets_the_marker_again(room: Room) -> None:
+async def test_a_leader_that_does_not_know_a_topic_yet_gets_the_marker_again(room: ChannelSetup) -> None:
     room.answers = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     room.is_behind = True
     room.send(A0, A1)
@@ -266,7 +268,7 @@ async def test_a_leader_that_does_not_know_a_topic_yet_gets_the_marker_again(roo
     assert room.writes == [(0, [A0, A1]), (0, [A0])]
 
 
-async def test_a_topic_deleted_without_a_leader_does_not_delay_the_outcome(room: Room) -> None:
+async def test_a_topic_deleted_without_a_leader_does_not_delay_the_outcome(room: ChannelSetup) -> None:
     room.leaderless[A0] = None
     room.send(A0)
     room.deleted[A0] = None
@@ -274,7 +276,7 @@ async def test_a_topic_deleted_without_a_leader_does_not_delay_the_outcome(room:
     assert room.done == ["t"]
 
 
-async def test_a_coordinator_that_lost_its_ids_tries_nothing_again(room: Room) -> None:
+async def test_a_coordinator_that_lost_its_ids_tries_nothing_again(room: ChannelSetup) -> None:
     room.leaderless[A0] = None
     room.send(A0)
     assert room.channel.waiting == 1
@@ -284,20 +286,20 @@ async def test_a_coordinator_that_lost_its_ids_tries_nothing_again(room: Room) -
     assert (room.writes, room.done) == ([], [])
 
 
-async def test_a_bug_in_a_destination_costs_no_marker(room: Room) -> None:
+async def test_a_bug_in_a_destination_costs_no_marker(room: ChannelSetup) -> None:
     async def fail() -> list[ErrorCode]:
         raise ZeroDivisionError
 
     reported: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context.get("exception")))
     answers = [lambda: asyncio.create_task(fail())]
-    write = Broker.write
+    write = DestinationBroker.write
 
-    def once(self: Broker, entries: Sequence[Entry]) -> list[ErrorCode] | asyncio.Future[list[ErrorCode]]:
+    def once(self: DestinationBroker, entries: Sequence[Entry]) -> list[ErrorCode] | asyncio.Future[list[ErrorCode]]:
         return answers.pop()() if answers else write(self, entries)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Broker, "write", once)
+        patch.setattr(DestinationBroker, "write", once)
         room.send(A0)
         await room.until(lambda: room.done)
     assert isinstance(reported[0], ZeroDivisionError)

@@ -10,7 +10,7 @@ from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FENCES_KEPT, ExpiredIds, FenceReason, FenceRecord, noted, who_fenced
 from semel_broker.txn.model.metadata import DEAD, EMPTY, ONGOING, TransactionMetadata, TransactionState
 from semel_broker.txn.model.records import key_of, metadata_of, row_of
-from semel_broker.txn.model.replay import Replay
+from semel_broker.txn.model.replay import TransactionReplay
 from semel_protocol.errors import ProtocolError
 from semel_storage.internal_topics import (
     TRANSACTION_LOG_VALUE,
@@ -134,14 +134,14 @@ def test_replay_keeps_the_last_record_of_each_id_and_no_tombstone() -> None:
             )
         )
 
-    replay = Replay()
+    replay = TransactionReplay()
     rows = [at("a", EMPTY), at("b", EMPTY), at("a", EMPTY, 4), at("b", DEAD), (b"\0\x09later", b"?")]
     replay.feed([key for key, _ in rows], [value for _, value in rows])
     assert [(txn.transactional_id, txn.producer_epoch) for txn in replay.transactions()] == [("a", 4)]
 
 
 def test_a_damaged_record_is_not_passed_over() -> None:
-    replay = Replay()
+    replay = TransactionReplay()
     replay.feed([row_of_key("t")], [b"\0\x01short"])
     with pytest.raises(ProtocolError):
         list(replay.transactions())

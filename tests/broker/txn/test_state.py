@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from semel_broker.coordination.errors import END_TXN, for_version
 from semel_broker.coordination.producer_ids import NeedsProducerIdError
 from semel_broker.txn.model import state
-from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NO_IDENTITY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason
 from semel_broker.txn.model.metadata import (
     BETWEEN,
@@ -27,7 +27,7 @@ from semel_broker.txn.model.metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from semel_broker.txn.model.requests import End, Init, Rules, Step
+from semel_broker.txn.model.requests import End, Init, TransactionRules, TransactionStep
 from semel_protocol.errors import ErrorCode, KafkaError
 
 NOW = 1_700_000_000_000
@@ -58,12 +58,16 @@ def me(epoch: int = 3, producer_id: int = PID) -> ProducerIdentity:
     return ProducerIdentity(producer_id, epoch)
 
 
-def init(before: TransactionMetadata | None, expected: ProducerIdentity = NOBODY, **fields: object) -> Step:
+def init(
+    before: TransactionMetadata | None, expected: ProducerIdentity = NO_IDENTITY, **fields: object
+) -> TransactionStep:
     ask = Init(transactional_id="t", timeout_ms=TIMEOUT_MS, expected=expected, client=NEWCOMER)
     return state.init(before, replace(ask, **fields), NOW, FRESH)
 
 
-def end(before: TransactionMetadata | None, commit: bool, epoch: int = 3, version: int = 0, pid: int = PID) -> Step:
+def end(
+    before: TransactionMetadata | None, commit: bool, epoch: int = 3, version: int = 0, pid: int = PID
+) -> TransactionStep:
     return state.end(before, End(producer=me(epoch, pid), commit=commit, version=version), NOW, FRESH)
 
 
@@ -76,7 +80,7 @@ def code_of(act: Callable[[], object]) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def completed(step: Step) -> TransactionMetadata:
+def completed(step: TransactionStep) -> TransactionMetadata:
     assert step.then is not None
     return state.complete(step.then, NOW + 1)
 
@@ -177,7 +181,7 @@ def test_a_new_instance_gets_the_next_epoch_and_a_line_in_the_ledger(in_state: T
     step = init(txn(in_state))
     assert step.answer == me(4)
     assert step.then is not None
-    assert (step.then.state, step.then.last_identity) == (EMPTY, NOBODY)
+    assert (step.then.state, step.then.last_identity) == (EMPTY, NO_IDENTITY)
     (fence,) = step.then.fences
     assert (fence.reason, fence.by, fence.old, fence.new) == (FenceReason.NEW_INSTANCE, NEWCOMER, me(3), me(4))
     with pytest.raises(KafkaError, match=r"epoch 3 gave way to epoch 4 .* client 'newcomer' at 10\.0\.0\.2"):
@@ -276,7 +280,7 @@ def test_a_lost_reply_about_a_rotation_is_asked_for_again() -> None:
     assert code_of(lambda: init(step.then, expected=me(EPOCH_LAST - 1))) is FENCED
 
 
-@pytest.mark.parametrize("expected", [NOBODY, me(EPOCH_LAST)], ids=["new instance", "resumed"])
+@pytest.mark.parametrize("expected", [NO_IDENTITY, me(EPOCH_LAST)], ids=["new instance", "resumed"])
 def test_the_epoch_reserved_for_fences_is_not_allocated(expected: ProducerIdentity) -> None:
     first = init(txn(ONGOING, EPOCH_LAST), expected=expected)
     assert first.then is not None
@@ -292,7 +296,7 @@ def test_the_words_of_an_operator_are_in_the_ledger() -> None:
     assert (then.fences[-1].reason, then.fences[-1].note) == (FenceReason.ADMIN, "stuck since Monday")
 
 
-RULES = Rules(timeout_ms_max=900_000)
+RULES = TransactionRules(timeout_ms_max=900_000)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +362,7 @@ def test_version_1_keeps_the_epoch_and_answers_a_retry(commit: bool) -> None:
         me(),
         {},
     )
-    assert end(done, commit) == Step(None, me())
+    assert end(done, commit) == TransactionStep(None, me())
     assert code_of(lambda: end(done, not commit)) is STATE
 
 
@@ -377,7 +381,7 @@ def test_kip890_a_commit_whose_answer_was_lost_is_recognised_by_the_epoch_before
     assert code_of(lambda: end(step.then, commit, version=2)) is WAIT
     assert code_of(lambda: end(step.then, not commit, version=2)) is STATE
     done = completed(step)
-    assert end(done, commit, version=2) == Step(None, me(4))
+    assert end(done, commit, version=2) == TransactionStep(None, me(4))
     assert code_of(lambda: end(done, not commit, version=2)) is STATE
 
 
@@ -409,7 +413,7 @@ def test_kip890_epoch_exhaustion_rotates_the_producer_id_at_the_end(commit: bool
     assert code_of(lambda: end(prepared, commit, EPOCH_LAST, version=2)) is WAIT
     done = completed(step)
     assert (done.identity, done.previous_producer_id) == (ProducerIdentity(FRESH, 0), PID)
-    assert end(done, commit, EPOCH_LAST, version=2) == Step(None, ProducerIdentity(FRESH, 0))
+    assert end(done, commit, EPOCH_LAST, version=2) == TransactionStep(None, ProducerIdentity(FRESH, 0))
     assert done.fences[-1].reason is FenceReason.EPOCH_EXHAUSTED
     with pytest.raises(NeedsProducerIdError):
         state.end(txn(ONGOING, EPOCH_LAST), End(producer=me(EPOCH_LAST), commit=commit, version=2), NOW)
@@ -424,7 +428,7 @@ def test_commit_racing_the_timeout_abort_by_1_ms() -> None:
     assert not state.is_timed_out(before, due)
     assert state.is_timed_out(before, due + 1)
     committed = end(before, True).then
-    assert state.time_out(committed, due + 1, BROKER) == Step(None, NOBODY), "the commit was first"
+    assert state.time_out(committed, due + 1, BROKER) == TransactionStep(None, NO_IDENTITY), "the commit was first"
     aborted = state.time_out(before, due + 1, BROKER).then
     assert aborted is not None
     assert aborted.state is PREPARE_ABORT
@@ -441,7 +445,7 @@ def test_a_producer_that_timed_out_may_abort_and_continue_where_an_end_bumps_the
     assert aborted is not None
     assert code_of(lambda: end(aborted, False, version=2)) is ErrorCode.CONCURRENT_TRANSACTIONS, "until it is complete"
     done = state.complete(aborted, NOW)
-    assert end(done, False, version=2) == Step(None, me(4))
+    assert end(done, False, version=2) == TransactionStep(None, me(4))
     assert code_of(lambda: end(done, False, epoch=2, version=2)) is FENCED, "only the instance whose transaction it was"
     begun = state.add_partitions(done, me(4), [A], NOW, version=2).then
     assert code_of(lambda: end(begun, False, version=2)) is FENCED, "a late copy does not reach the next transaction"
@@ -471,7 +475,7 @@ def test_a_producer_that_timed_out_may_initialise_itself_again_with_version_2() 
     assert code_of(lambda: init(begun, me(3), version=2)) is FENCED, "a late copy does not abort the next transaction"
     ended = completed(end(begun, False, epoch=4))
     assert ended.state is COMPLETE_ABORT
-    assert ended.timed_out == NOBODY
+    assert ended.timed_out == NO_IDENTITY
 
 
 def test_a_producer_that_timed_out_is_fenced_with_version_1_and_once_another_instance_is_there() -> None:
@@ -494,7 +498,7 @@ def test_a_producer_that_timed_out_in_its_last_epoch_gets_a_new_id() -> None:
     assert code_of(lambda: end(done, False, epoch=EPOCH_LAST, version=2)) is FENCED
 
 
-@pytest.mark.parametrize("expected", [NOBODY, me(3), me(2)])
+@pytest.mark.parametrize("expected", [NO_IDENTITY, me(3), me(2)])
 def test_an_id_that_is_not_bound_to_the_transactional_id_is_replaced(expected: ProducerIdentity) -> None:
     before = txn(EMPTY, last_producer_epoch=2)
     step = state.init(before, Init(transactional_id="t", timeout_ms=1, expected=expected), NOW, FRESH, is_bound=False)
@@ -515,8 +519,8 @@ def test_an_open_transaction_under_an_id_that_is_not_bound_is_aborted_first() ->
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_end_without_a_producer_id_is_refused(commit: bool) -> None:
-    done = txn(COMPLETE_COMMIT if commit else COMPLETE_ABORT)  # last_identity is NOBODY too
-    refused = code_of(lambda: state.end(done, End(producer=NOBODY, commit=commit, version=2), NOW, FRESH))
+    done = txn(COMPLETE_COMMIT if commit else COMPLETE_ABORT)  # last_identity is NO_IDENTITY too
+    refused = code_of(lambda: state.end(done, End(producer=NO_IDENTITY, commit=commit, version=2), NOW, FRESH))
     assert refused is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
@@ -543,7 +547,7 @@ def test_epoch_exhaustion_on_a_timeout_abort() -> None:
 
 @pytest.mark.parametrize("in_state", [EMPTY, *PREPARED, COMPLETE_COMMIT, COMPLETE_ABORT])
 def test_only_an_open_transaction_times_out(in_state: TransactionState) -> None:
-    assert state.time_out(txn(in_state), NOW + 10 * TIMEOUT_MS, BROKER) == Step(None, NOBODY)
+    assert state.time_out(txn(in_state), NOW + 10 * TIMEOUT_MS, BROKER) == TransactionStep(None, NO_IDENTITY)
 
 
 @pytest.mark.parametrize("in_state", IN_EVERY_STATE)
@@ -597,7 +601,7 @@ def test_kip939_a_new_instance_keeps_and_ends_a_prepared_transaction(commit: boo
     bump = 1 if version else 0
     done = completed(step)
     assert done.identity == step.answer == ProducerIdentity(mine.producer_id, mine.epoch + bump)
-    assert end(done, commit, mine.epoch, version, mine.producer_id) == Step(None, done.identity)
+    assert end(done, commit, mine.epoch, version, mine.producer_id) == TransactionStep(None, done.identity)
 
 
 def test_kip939_without_keeping_it_is_aborted_above_both_epochs() -> None:

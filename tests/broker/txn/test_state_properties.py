@@ -6,11 +6,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from semel_broker.txn.model import state
-from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NO_IDENTITY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FENCES_KEPT
 from semel_broker.txn.model.metadata import BETWEEN, ONGOING, TransactionMetadata
 from semel_broker.txn.model.records import metadata_of, row_of
-from semel_broker.txn.model.requests import End, Init, Step
+from semel_broker.txn.model.requests import End, Init, TransactionStep
 from semel_protocol.errors import ErrorCode, KafkaError
 
 TIMEOUT_MS = 100
@@ -30,7 +30,7 @@ class OneTransactionalId(RuleBasedStateMachine):
         self.fenced = False  # the last holder, by a timeout or by a new instance whose own epoch is still to come
         self.taking: Init | None = None
 
-    def take(self, step: Step) -> None:
+    def take(self, step: TransactionStep) -> None:
         if step.then is not None:
             if self.txn is not None:
                 state.check_transition(self.txn.state, step.then.state)
@@ -63,7 +63,7 @@ class OneTransactionalId(RuleBasedStateMachine):
     @rule(resumes=st.booleans())
     def init(self, resumes: bool) -> None:
         """A new instance, or the present one asking for a new epoch."""
-        expected = self.holders[0] if resumes else NOBODY
+        expected = self.holders[0] if resumes else NO_IDENTITY
         self.ask(self.taking or Init(transactional_id="t", timeout_ms=TIMEOUT_MS, expected=expected))
 
     def ask(self, ask: Init) -> None:
@@ -82,7 +82,7 @@ class OneTransactionalId(RuleBasedStateMachine):
         assert ask.expected, "only who brings something can be fenced"
         assert self.fenced
 
-    def taken(self, ask: Init, step: Step) -> None:
+    def taken(self, ask: Init, step: TransactionStep) -> None:
         self.take(step)
         if step.answer is None:
             self.taking, self.fenced = ask, True
@@ -130,7 +130,7 @@ class OneTransactionalId(RuleBasedStateMachine):
     @rule()
     def markers_are_written(self) -> None:
         assert self.txn is not None
-        self.take(Step(state.complete(self.txn, self.now_ms)))
+        self.take(TransactionStep(state.complete(self.txn, self.now_ms)))
         if self.taking is not None:
             self.ask(self.taking)  # it was held
 

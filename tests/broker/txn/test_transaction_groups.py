@@ -12,11 +12,11 @@ import pytest
 from broker.txn.transaction_broker import TIMEOUT_MS, TransactionBroker
 from broker.wire import headers_of
 from msgspec.structs import replace
-from semel_broker.coordination.journal import READ_BYTES, Journal, Stored
+from semel_broker.coordination.journal import READ_BYTES, Journal, JournalAppend
 from semel_broker.partitions.partition import Partition
 from semel_broker.txn.model.group_metadata import TransactionGroup
 from semel_broker.txn.model.group_records import group_key_of
-from semel_broker.txn.model.group_state import Begin, Decide, Decision
+from semel_broker.txn.model.group_state import Begin, Decide, TransactionGroupDecision
 from semel_broker.txn.model.identity import EPOCH_LAST, ClientName, ProducerIdentity
 from semel_broker.txn.model.metadata import ONGOING
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -55,7 +55,7 @@ async def work(one: TransactionBroker, name: str, epoch: int) -> Prepared:
 
 async def decide(
     one: TransactionBroker, epoch: int, token: str, *transactions: Prepared, commit: bool = True
-) -> Decision:
+) -> TransactionGroupDecision:
     return await one.transactions.groups.decide(
         Decide(group="g", epoch=epoch, token=token, commit=commit, transactions=transactions, client=DRIVER)
     )
@@ -358,7 +358,7 @@ async def test_a_member_that_comes_while_the_group_waits_for_locks_is_included(o
     assert not one.is_open()
 
 
-class Syncing:
+class GatedDisk:
     """A disk that takes its time over what is appended for a group: durable once `gate` is open, or failed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +380,7 @@ class Syncing:
 class SlowlyStored:
     is_durable = False
 
-    def __init__(self, stored: Stored, disk: Syncing) -> None:
+    def __init__(self, stored: JournalAppend, disk: GatedDisk) -> None:
         self._stored, self._disk = stored, disk
 
     async def durable(self) -> None:
@@ -395,7 +395,7 @@ async def test_a_begin_counts_against_members_as_soon_as_it_is_appended(
 ) -> None:
     step = await begin(one)
     _, mine = await work(one, "a", step.epoch)
-    slow = Syncing(monkeypatch)
+    slow = GatedDisk(monkeypatch)
     following = asyncio.create_task(begin(one))
     await slow.appended.wait()
     assert (await group_of(one)).epoch == step.epoch, "it has not taken effect"
@@ -412,7 +412,7 @@ async def test_a_caller_cancelled_while_the_decision_is_being_stored_has_decided
 ) -> None:
     step = await begin(one)
     a = await work(one, "a", step.epoch)
-    slow = Syncing(monkeypatch)
+    slow = GatedDisk(monkeypatch)
     deciding = asyncio.create_task(decide(one, step.epoch, "q:0", a))
     await slow.appended.wait()
     deciding.cancel()
@@ -429,7 +429,7 @@ async def test_a_caller_cancelled_while_the_decision_cannot_be_stored_leaves_no_
     one: TransactionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = await begin(one)
-    slow = Syncing(monkeypatch)
+    slow = GatedDisk(monkeypatch)
     unhandled: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     deciding = asyncio.create_task(decide(one, step.epoch, "q:0"))
@@ -450,7 +450,7 @@ async def test_two_drivers_at_once_get_two_steps_and_only_the_last_decides(one: 
     outcomes = await asyncio.gather(
         *(decide(one, step.epoch, f"t{step.epoch}") for step in steps), return_exceptions=True
     )
-    assert [isinstance(each, Decision) for each in outcomes] == [False, False, True]
+    assert [isinstance(each, TransactionGroupDecision) for each in outcomes] == [False, False, True]
 
 
 async def test_two_decisions_at_once_are_one(one: TransactionBroker) -> None:
@@ -463,7 +463,7 @@ async def test_two_decisions_at_once_are_one(one: TransactionBroker) -> None:
         decide(one, step.epoch, "", commit=False),
         return_exceptions=True,
     )
-    assert [each.already for each in outcomes if isinstance(each, Decision)] == [False, True]
+    assert [each.already for each in outcomes if isinstance(each, TransactionGroupDecision)] == [False, True]
     assert [each.code for each in outcomes if isinstance(each, KafkaError)] == [ErrorCode.INVALID_TXN_STATE] * 2
     assert kinds(one) == ["COMMIT"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker.consumers import Consumer as Member
+from broker.consumers import HeartbeatingMember as Member
 from broker.harness import Harness
 from broker.wire import Wire
 from client.fake_broker import FakeBroker

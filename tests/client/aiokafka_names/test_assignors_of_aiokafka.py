@@ -82,17 +82,17 @@ async def test_members_under_either_name_share_a_group(bootstrap: str) -> None:
             assert len(mine.assignment()) == len(other.assignment()) == 1
 
 
-class Three:
+class ThreePartitionClusters:
     """Clusters with three partitions of each topic."""
 
     topics: ClassVar = {n: TopicMetadata(n, tuple(PartitionMetadata(n, i, 0) for i in range(3))) for n in ("a", "b")}
-    cluster: ClassVar = ClusterMetadata(lambda: Metadata(brokers={}, topics=Three.topics))
+    cluster: ClassVar = ClusterMetadata(lambda: Metadata(brokers={}, topics=ThreePartitionClusters.topics))
 
 
 @pytest.mark.parametrize("kind", [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor])
 def test_semels_assignors_have_aiokafkas_interface(kind: type[AbstractPartitionAssignor]) -> None:
     members = {name: kind.metadata({"a", "b", "missing"}) for name in ("x", "y")}
-    given = kind.assign(Three.cluster, members)
+    given = kind.assign(ThreePartitionClusters.cluster, members)
     assert sorted(partition for each in given.values() for partition in each.partitions()) == [
         tp(index, topic) for topic in "ab" for index in range(3)
     ]

@@ -21,7 +21,7 @@ from semel.aiokafka.partitioner import DefaultPartitioner
 from semel.errors import KafkaConfigurationError
 
 
-class Text(str, Enum):  # noqa: UP042  (as many frameworks write it)
+class SettingText(str, Enum):  # noqa: UP042  (as many frameworks write it)
     """A setting's values, as frameworks name them."""
 
     PLAINTEXT = "PLAINTEXT"
@@ -62,7 +62,7 @@ async def test_a_transactional_id_turns_idempotence_on() -> None:
 
 
 async def test_members_of_text_enumerations_are_settings() -> None:
-    AIOKafkaConsumer(security_protocol=Text.PLAINTEXT, sasl_mechanism=Text.PLAIN)
+    AIOKafkaConsumer(security_protocol=SettingText.PLAINTEXT, sasl_mechanism=SettingText.PLAIN)
 
 
 async def test_settings_are_attributes_with_an_underscore() -> None:
@@ -96,7 +96,7 @@ async def test_start_continues_without_a_topic_that_does_not_appear(bootstrap: s
     assert consumer._closed
 
 
-class Listener(ConsumerRebalanceListener):
+class PrintingListener(ConsumerRebalanceListener):
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
 
@@ -109,7 +109,7 @@ class Listener(ConsumerRebalanceListener):
 
 async def test_a_rebalance_listener_gets_sets(bootstrap: str) -> None:
     await produce(bootstrap, [b"a"])
-    listener = Listener()
+    listener = PrintingListener()
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id="g")
     consumer.subscribe(["t"], listener=listener)
     await consumer.start()

@@ -23,7 +23,7 @@ class Raises:
         raise RuntimeError("refused")
 
 
-class Text(str):
+class RaisingText(str):
     """A str whose methods raise."""
 
     __slots__ = ()
@@ -78,7 +78,7 @@ ODD: list[Any] = [
     memoryview(b"t"),
     released(),
     Raises(),
-    Text("t"),
+    RaisingText("t"),
     Number.SEVEN,
     Name.T,
     object(),

@@ -18,7 +18,7 @@ TROUBLE = 3
 T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
 
 
-class Shell:
+class ClusterShell:
     """Commands run in a thread, so that the cluster can answer them."""
 
     def __init__(self, cluster: FakeCluster) -> None:
@@ -44,8 +44,8 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeCluster]
 
 
 @pytest.fixture
-def semel(cluster: FakeCluster) -> Shell:
-    return Shell(cluster)
+def semel(cluster: FakeCluster) -> ClusterShell:
+    return ClusterShell(cluster)
 
 
 def cells(out: str, first: str) -> list[str]:
@@ -57,7 +57,7 @@ def cells(out: str, first: str) -> list[str]:
 
 
 async def test_a_healthy_cluster_is_shown_with_the_partitions_of_each_broker(
-    semel: Shell, cluster: FakeCluster
+    semel: ClusterShell, cluster: FakeCluster
 ) -> None:
     out = await semel("cluster")
     address = cluster.nodes[1].address
@@ -68,7 +68,7 @@ async def test_a_healthy_cluster_is_shown_with_the_partitions_of_each_broker(
     )
 
 
-async def test_an_offline_broker_degrades_the_cluster(semel: Shell, cluster: FakeCluster) -> None:
+async def test_an_offline_broker_degrades_the_cluster(semel: ClusterShell, cluster: FakeCluster) -> None:
     await cluster.down(3)
     out = await semel("cluster", code=TROUBLE)
     assert cells(out, "3") == ["3", "-", "0", "1", "3", "0", "-", "offline"]
@@ -80,7 +80,7 @@ async def test_an_offline_broker_degrades_the_cluster(semel: Shell, cluster: Fak
     )
 
 
-async def test_a_partition_without_leader_is_an_exit_status(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_partition_without_leader_is_an_exit_status(semel: ClusterShell, cluster: FakeCluster) -> None:
     place = cluster.places[T1]
     place.leader, place.isr = NOBODY, [3]
     await cluster.down(3)
@@ -89,7 +89,9 @@ async def test_a_partition_without_leader_is_an_exit_status(semel: Shell, cluste
     assert "Offline: 1 of 4 partitions has no leader (t-1). Start broker 3." in out
 
 
-async def test_a_partition_whose_replica_answers_waits_for_its_election(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_partition_whose_replica_answers_waits_for_its_election(
+    semel: ClusterShell, cluster: FakeCluster
+) -> None:
     """As in the moments after etcd has come back: nothing is to be done about a broker that is there."""
     place = cluster.places[T1]
     place.leader, place.isr = NOBODY, [2, 3]
@@ -100,7 +102,9 @@ async def test_a_partition_whose_replica_answers_waits_for_its_election(semel: S
     )
 
 
-async def test_a_killed_broker_is_reported_before_its_session_expires(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_killed_broker_is_reported_before_its_session_expires(
+    semel: ClusterShell, cluster: FakeCluster
+) -> None:
     await cluster.nodes[3].close()
     out = await semel("cluster", code=TROUBLE)
     assert f"{cluster.nodes[3].address} (no answer)" in out
@@ -122,7 +126,7 @@ async def test_a_killed_broker_is_reported_before_its_session_expires(semel: She
     ],
 )
 async def test_an_unreachable_store_is_distinguished_from_offline_brokers(
-    semel: Shell, cluster: FakeCluster, left_ms: int, leader: int, words: str
+    semel: ClusterShell, cluster: FakeCluster, left_ms: int, leader: int, words: str
 ) -> None:
     cluster.sessions = dict.fromkeys(cluster.nodes, left_ms)
     for place in cluster.places.values():
@@ -135,7 +139,7 @@ async def test_an_unreachable_store_is_distinguished_from_offline_brokers(
     assert "Start broker" not in out
 
 
-async def test_one_broker_without_the_store_is_named(semel: Shell, cluster: FakeCluster) -> None:
+async def test_one_broker_without_the_store_is_named(semel: ClusterShell, cluster: FakeCluster) -> None:
     cluster.sessions = {1: 8_900, 2: 4_000, 3: 6_100}
     out = await semel("cluster", code=TROUBLE)
     assert out.strip().endswith(
@@ -145,7 +149,7 @@ async def test_one_broker_without_the_store_is_named(semel: Shell, cluster: Fake
     assert "Healthy: " in await semel("cluster")
 
 
-async def test_too_few_in_sync_for_writes_are_an_exit_status_too(semel: Shell, cluster: FakeCluster) -> None:
+async def test_too_few_in_sync_for_writes_are_an_exit_status_too(semel: ClusterShell, cluster: FakeCluster) -> None:
     cluster.settings["min.insync.replicas"] = "2"
     cluster.places[T0].isr = [1]
     out = await semel("cluster", code=TROUBLE)
@@ -156,7 +160,7 @@ async def test_too_few_in_sync_for_writes_are_an_exit_status_too(semel: Shell, c
     assert "(t-0): they are catching up." in await semel("cluster", code=TROUBLE)
 
 
-async def test_health_as_json_has_the_same_facts(semel: Shell, cluster: FakeCluster) -> None:
+async def test_health_as_json_has_the_same_facts(semel: ClusterShell, cluster: FakeCluster) -> None:
     cluster.places[T1].leader, cluster.places[T2].isr = 3, [3, 1]
     cluster.places[T0].target = [1, 2]
     cluster.stalled = True
@@ -191,7 +195,7 @@ async def test_health_as_json_has_the_same_facts(semel: Shell, cluster: FakeClus
     assert "1 partition on the move" in seen
 
 
-async def test_replicas_that_a_move_adds_are_not_missing(semel: Shell, cluster: FakeCluster) -> None:
+async def test_replicas_that_a_move_adds_are_not_missing(semel: ClusterShell, cluster: FakeCluster) -> None:
     place = cluster.places[TopicPartition("u", 0)]
     place.replicas, place.target = [1, 2], [1, 3]
     cluster.stalled = True
@@ -199,7 +203,7 @@ async def test_replicas_that_a_move_adds_are_not_missing(semel: Shell, cluster: 
     assert "moving to 1,3" in await semel("topic", "describe", "u")
 
 
-async def test_without_a_controller_the_rest_is_shown_at_once(semel: Shell, cluster: FakeCluster) -> None:
+async def test_without_a_controller_the_rest_is_shown_at_once(semel: ClusterShell, cluster: FakeCluster) -> None:
     cluster.controller = NOBODY
     cluster.places[T0].isr = [1, 2]
     assert "1 of 4 partitions has replicas that are not in sync" in await semel("cluster", code=TROUBLE)
@@ -211,14 +215,16 @@ async def test_without_a_controller_the_rest_is_shown_at_once(semel: Shell, clus
 # --- semel topic create, describe, list ---
 
 
-async def test_a_created_topic_that_other_brokers_list_later_is_no_error(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_created_topic_that_other_brokers_list_later_is_no_error(
+    semel: ClusterShell, cluster: FakeCluster
+) -> None:
     assert await semel("topic", "create", "new", "-p", "2") == "new created with 2 partitions\n"
     assert len(cluster.asked(3)) > 0
     assert not cluster.stale
 
 
 async def test_a_topic_is_described_with_leaders_epochs_and_offline_replicas(
-    semel: Shell, cluster: FakeCluster
+    semel: ClusterShell, cluster: FakeCluster
 ) -> None:
     assert "t: 3 partitions\n" in await semel("topic", "describe", "t")
     await cluster.down(3)
@@ -228,7 +234,7 @@ async def test_a_topic_is_described_with_leaders_epochs_and_offline_replicas(
     assert cells(out, "2") == ["2", "1", "1", "0", "200", "3,1,2", "1,2", "under-replicated"]
 
 
-async def test_unanswered_parts_are_left_open_and_the_rest_is_shown(semel: Shell, cluster: FakeCluster) -> None:
+async def test_unanswered_parts_are_left_open_and_the_rest_is_shown(semel: ClusterShell, cluster: FakeCluster) -> None:
     place = cluster.places[T1]
     place.leader, place.isr = NOBODY, [3]
     out = await semel("topic", "describe", "t")
@@ -243,14 +249,14 @@ async def test_unanswered_parts_are_left_open_and_the_rest_is_shown(semel: Shell
 # --- semel topic elect ---
 
 
-async def test_leadership_goes_back_to_the_preferred_brokers(semel: Shell, cluster: FakeCluster) -> None:
+async def test_leadership_goes_back_to_the_preferred_brokers(semel: ClusterShell, cluster: FakeCluster) -> None:
     cluster.places[T1].leader = 3
     out = await semel("topic", "elect", "t")
     assert out.splitlines() == ["t-1: leader 3 -> 2", "1 new leader; 2 partitions had the preferred one."]
     assert "0 new leaders; 4 partitions" in await semel("topic", "elect")
 
 
-async def test_an_impossible_election_is_explained(semel: Shell, cluster: FakeCluster) -> None:
+async def test_an_impossible_election_is_explained(semel: ClusterShell, cluster: FakeCluster) -> None:
     cluster.places[T0].leader = cluster.places[T1].leader = 3
     cluster.places[T1].isr = [3, 1]
     await cluster.down(2)
@@ -265,7 +271,7 @@ async def test_an_impossible_election_is_explained(semel: Shell, cluster: FakeCl
 
 
 async def test_refusals_of_the_controller_are_raised_for_each_part(
-    semel: Shell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    semel: ClusterShell, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.places[T0].leader = cluster.places[T1].leader = 3
     for node in cluster.nodes.values():
@@ -279,7 +285,7 @@ async def test_refusals_of_the_controller_are_raised_for_each_part(
 # --- semel topic reassign ---
 
 
-async def test_a_plan_is_shown_and_nothing_is_moved(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_plan_is_shown_and_nothing_is_moved(semel: ClusterShell, cluster: FakeCluster) -> None:
     out = await semel("topic", "reassign", "t", "--brokers", "1,2", "-r", "2")
     assert "3 of 3 partitions change: 0 replicas to copy." in out
     assert "Nothing was moved: --execute carries the plan out." in out
@@ -287,7 +293,7 @@ async def test_a_plan_is_shown_and_nothing_is_moved(semel: Shell, cluster: FakeC
     assert not cluster.asked(45)
 
 
-async def test_a_move_is_carried_out_and_waited_for(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_move_is_carried_out_and_waited_for(semel: ClusterShell, cluster: FakeCluster) -> None:
     asked = await semel.run("topic", "reassign", "t", "--brokers", "2,3", "-r", "2", "--execute", text="n\n")
     assert asked.exit_code == 1
     assert "Move 3 partitions?" in asked.output
@@ -301,7 +307,7 @@ async def test_a_move_is_carried_out_and_waited_for(semel: Shell, cluster: FakeC
     assert sorted(cluster.places[T1].replicas) == [1, 2, 3]
 
 
-async def test_a_move_under_way_is_left_alone_followed_or_cancelled(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_move_under_way_is_left_alone_followed_or_cancelled(semel: ClusterShell, cluster: FakeCluster) -> None:
     cluster.stalled = True
     cluster.places[T0].target = [2, 3]
     out = await semel("topic", "reassign", "t", "-r", "2")
@@ -318,7 +324,7 @@ async def test_a_move_under_way_is_left_alone_followed_or_cancelled(semel: Shell
     assert cluster.places[T0].replicas == [2, 3]
 
 
-async def test_a_cancelled_reassignment_is_not_reported_as_done(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_cancelled_reassignment_is_not_reported_as_done(semel: ClusterShell, cluster: FakeCluster) -> None:
     cluster.stalled = True
     cluster.places[T0].target = [2, 3]
     watching = asyncio.ensure_future(semel("topic", "reassign", "--watch", code=1))
@@ -330,7 +336,7 @@ async def test_a_cancelled_reassignment_is_not_reported_as_done(semel: Shell, cl
     assert "no longer being moved: t-0. The reassignment was cancelled." in out
 
 
-async def test_a_partition_without_leader_is_left_out_of_the_plan(semel: Shell, cluster: FakeCluster) -> None:
+async def test_a_partition_without_leader_is_left_out_of_the_plan(semel: ClusterShell, cluster: FakeCluster) -> None:
     cluster.places[T1].leader = NOBODY
     out = await semel("topic", "reassign", "t", "-r", "1", "-x", "-y")
     assert "2 of 2 partitions change: 0 replicas to copy." in out
@@ -338,7 +344,7 @@ async def test_a_partition_without_leader_is_left_out_of_the_plan(semel: Shell, 
     assert len(cluster.places[T1].replicas) == 3
 
 
-async def test_the_plan_names_an_offline_broker(semel: Shell, cluster: FakeCluster) -> None:
+async def test_the_plan_names_an_offline_broker(semel: ClusterShell, cluster: FakeCluster) -> None:
     await cluster.down(2)
     out = await semel("topic", "reassign", "u")
     assert cells(out, "u-0") == ["u-0", "1,2", "1,3", "1"]
@@ -360,14 +366,14 @@ async def test_the_plan_names_an_offline_broker(semel: Shell, cluster: FakeClust
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-async def test_mistakes_are_explained(semel: Shell, arguments: tuple[str, ...], says: str) -> None:
+async def test_mistakes_are_explained(semel: ClusterShell, arguments: tuple[str, ...], says: str) -> None:
     done = await semel.run("topic", *arguments)
     assert done.exit_code != 0
     assert says in done.output
     assert "Traceback" not in done.output
 
 
-async def test_brokers_without_reassignments_are_described(semel: Shell, cluster: FakeCluster) -> None:
+async def test_brokers_without_reassignments_are_described(semel: ClusterShell, cluster: FakeCluster) -> None:
     for node in cluster.nodes.values():
         for key in (43, 45, 46):
             del node.versions[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from broker.consumers import Consumer, settle
+from broker.consumers import HeartbeatingMember, settle
 from broker.harness import Harness
 from broker.wire import Wire
 from client.consuming import until
@@ -41,8 +41,8 @@ async def admin(bootstrap: str, wire: Wire) -> AsyncIterator[Admin]:
         yield admin
 
 
-def member(wire: Wire, name: str, instance: str | None = None, **fields: str) -> Consumer:
-    return Consumer(wire, name, topics=("flights",), instance=instance, **fields)  # type: ignore[arg-type]
+def member(wire: Wire, name: str, instance: str | None = None, **fields: str) -> HeartbeatingMember:
+    return HeartbeatingMember(wire, name, topics=("flights",), instance=instance, **fields)  # type: ignore[arg-type]
 
 
 async def described(admin: Admin) -> ConsumerGroupDescription:
@@ -56,7 +56,7 @@ async def to_do(admin: Admin) -> dict[str, str]:
     return {names[member_id]: words(steps) for member_id, steps in steps_of(group).items()}
 
 
-async def reach(admin: Admin, expected: dict[str, str], *beating: Consumer) -> None:
+async def reach(admin: Admin, expected: dict[str, str], *beating: HeartbeatingMember) -> None:
     """Heartbeats of these members until the commands say this. Kafka makes assignments a moment later."""
 
     async def is_said() -> bool:
@@ -68,11 +68,11 @@ async def reach(admin: Admin, expected: dict[str, str], *beating: Consumer) -> N
     await until(is_said)
 
 
-async def stable(admin: Admin, *members: Consumer) -> None:
+async def stable(admin: Admin, *members: HeartbeatingMember) -> None:
     await reach(admin, {each.instance or each.member_id: "up to date" for each in members}, *members)
 
 
-async def moving(admin: Admin, a: Consumer, b: Consumer) -> str:
+async def moving(admin: Admin, a: HeartbeatingMember, b: HeartbeatingMember) -> str:
     """The partitions that move from `a`, which has all, to `b`, which joins."""
     await stable(admin, a)
     await b.beat()

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 import pytest
-from broker.consumers import Consumer as Member
+from broker.consumers import HeartbeatingMember as Member
 from broker.wire import Wire
 from click.testing import CliRunner, Result
 from client.cli.test_tables import ID, OWNER, TOPIC, WIDTHS, assert_whole
@@ -94,7 +94,7 @@ class Terminal:
         return STYLE.sub("", self.run(command, width).output).splitlines()
 
 
-async def scene(address: str, commands: Callable[[Terminal], None]) -> None:
+async def topic_broker(address: str, commands: Callable[[Terminal], None]) -> None:
     """Run `commands` while a transaction and a step are open and a group has a member, all with long names."""
     async with Admin(bootstrap_servers=address) as admin:
         await admin.create_topics([NewTopic(TOPIC, 12, 1, topic_configs={"retention.ms": "3600000"})])
@@ -167,7 +167,7 @@ def test_no_command_breaks_a_word_or_number_in_a_terminal(
                 for each in made:
                     assert_whole(lines, each, width)
 
-    asyncio.run(scene(semel_broker.bootstrap_servers, commands))
+    asyncio.run(topic_broker(semel_broker.bootstrap_servers, commands))
 
 
 def test_a_pipe_gets_rows_and_json_has_numbers_states_and_times(semel_broker: EphemeralBroker) -> None:
@@ -188,7 +188,7 @@ def test_a_pipe_gets_rows_and_json_has_numbers_states_and_times(semel_broker: Ep
             assert type(other) is type(found[name]), command
             assert terminal(f"{command} --output table"), command
 
-    asyncio.run(scene(semel_broker.bootstrap_servers, commands))
+    asyncio.run(topic_broker(semel_broker.bootstrap_servers, commands))
     (topic,) = found["topic describe"]
     assert topic["partitions"][2] == {
         "partition": 2,
@@ -261,7 +261,7 @@ def test_the_page_names_the_fields_of_every_json(semel_broker: EphemeralBroker) 
             form, element = ("array", found[0]) if isinstance(found, list) else ("object", found)
             assert said[name] == (form, list(element)), name
 
-    asyncio.run(scene(semel_broker.bootstrap_servers, commands))
+    asyncio.run(topic_broker(semel_broker.bootstrap_servers, commands))
     listing = {name_of(line) for line in (*TABLES, *TEXTS)}
     assert said.keys() == listing
 

@@ -37,7 +37,7 @@ from semel.admin import (
 )
 from semel.cli.acl.commands import acl_table
 from semel.cli.cluster.commands import health_tables
-from semel.cli.cluster.health import BrokerHealth, Health, PartitionHealth, State
+from semel.cli.cluster.health import BrokerHealth, Health, PartitionHealth, PartitionStatus
 from semel.cli.config.commands import facts_of, resources_table, settings_table
 from semel.cli.group.commands import described, group_table
 from semel.cli.group.commands import groups_table as consumer_groups_table
@@ -166,7 +166,7 @@ def of_a_cluster() -> list[Table]:
     places = (1, 2, 3)
     partitions = tuple(
         PartitionHealth(TopicPartition(TOPIC, number), state, 1, places, (1,), (2, 3))
-        for number, state in enumerate(State)
+        for number, state in enumerate(PartitionStatus)
     )
     brokers = tuple(
         BrokerHealth(node, BrokerMetadata(node, HOST.format(node), 19_092, "eu-west-1a"), 100_000, 100_000, 300_000, 9)

@@ -20,7 +20,7 @@ from support.against import OutsideBroker
 WAIT_S = 10
 
 
-class Shell:
+class TxnShell:
     def __init__(self, broker: EphemeralBroker) -> None:
         self.environment = {"SEMEL_BOOTSTRAP_SERVER": broker.bootstrap_servers}
 
@@ -47,9 +47,9 @@ class Shell:
 
 
 @pytest.fixture
-def semel(semel_broker: EphemeralBroker) -> Shell:
+def semel(semel_broker: EphemeralBroker) -> TxnShell:
     semel_broker.create_topic("orders")
-    return Shell(semel_broker)
+    return TxnShell(semel_broker)
 
 
 def started(broker: EphemeralBroker, name: str, **settings: object) -> Producer:
@@ -93,7 +93,7 @@ def hang(broker: EphemeralBroker, producer_id: int = 4242) -> None:
     broker.call(append)
 
 
-def wait_for_markers(semel: Shell, name: str) -> None:
+def wait_for_markers(semel: TxnShell, name: str) -> None:
     """Return when the last transaction is complete: Kafka answers a commit before the markers are written."""
     until = time.monotonic() + WAIT_S
     while ": Prepare" in semel("txn", "describe", name):
@@ -116,7 +116,7 @@ def committed_values(broker: EphemeralBroker, count: int) -> list[bytes | None]:
     return [record.value() for record in found]
 
 
-def test_the_help_names_the_commands(semel: Shell) -> None:
+def test_the_help_names_the_commands(semel: TxnShell) -> None:
     out = semel("txn", "--help")
     for command in ("abort", "describe", "hanging", "list", "timeline", "why"):
         assert command in out
@@ -124,7 +124,7 @@ def test_the_help_names_the_commands(semel: Shell) -> None:
     assert "txn" in semel("--help")
 
 
-def test_list_shows_ids_with_their_states(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_list_shows_ids_with_their_states(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     shop, till = started(semel_broker, "shop"), started(semel_broker, "till")
     till.commit_transaction(WAIT_S)
     wait_for_markers(semel, "till")
@@ -141,7 +141,7 @@ def test_list_shows_ids_with_their_states(semel_broker: EphemeralBroker, semel: 
     shop.abort_transaction(WAIT_S)
 
 
-def test_describe_shows_owner_partitions_and_the_fence_ledger(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_describe_shows_owner_partitions_and_the_fence_ledger(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     started(semel_broker, "shop")
     second = started(semel_broker, "shop", client_id="web-2")
     out = semel("txn", "describe", "shop")
@@ -157,7 +157,7 @@ def test_describe_shows_owner_partitions_and_the_fence_ledger(semel_broker: Ephe
     assert "TransactionalIdNotFound" in semel.refused("txn", "describe", "ship")
 
 
-def test_why_names_who_fenced_whom(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_why_names_who_fenced_whom(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     first = started(semel_broker, "shop")
     second = started(semel_broker, "shop", client_id="web-2")
     with pytest.raises(KafkaException):
@@ -177,7 +177,7 @@ def test_why_names_who_fenced_whom(semel_broker: EphemeralBroker, semel: Shell) 
     assert "Its last transaction was committed" in semel("txn", "why", "shop")
 
 
-def test_why_explains_a_timeout(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_why_explains_a_timeout(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     producer = started(semel_broker, "shop", transaction_timeout_ms=1000)
     until = time.monotonic() + WAIT_S
     while "CompleteAbort" not in (out := semel("txn", "why", "shop")) and time.monotonic() < until:
@@ -192,14 +192,14 @@ def test_why_explains_a_timeout(semel_broker: EphemeralBroker, semel: Shell) -> 
         producer.commit_transaction(WAIT_S)
 
 
-def test_why_of_an_unknown_id_names_similar_ids(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_why_of_an_unknown_id_names_similar_ids(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     started(semel_broker, "shop-1").commit_transaction(WAIT_S)
     out = semel.refused("txn", "why", "shop-2")
     assert "no coordinator has this transactional id" in out
     assert "shop-1" in out
 
 
-def test_a_stuck_topic_names_the_transaction_that_holds_it(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_a_stuck_topic_names_the_transaction_that_holds_it(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     assert "orders is not stuck: all of 1 partition" in semel("topic", "stuck", "orders")
     shop, till = started(semel_broker, "shop"), started(semel_broker, "till")
     till.commit_transaction(WAIT_S)
@@ -217,7 +217,7 @@ def test_a_stuck_topic_names_the_transaction_that_holds_it(semel_broker: Ephemer
     assert "There is no topic 'order'. Did you mean 'orders'?" in semel.refused("topic", "stuck", "order")
 
 
-def test_abort_fences_the_producer_and_hides_its_records(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_abort_fences_the_producer_and_hides_its_records(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     producer = started(semel_broker, "shop")
     asked = CliRunner().invoke(main, ["txn", "abort", "shop"], env=semel.environment, input="n\n")
     assert "Abort the transaction of shop, open for" in asked.output
@@ -234,7 +234,7 @@ def test_abort_fences_the_producer_and_hides_its_records(semel_broker: Ephemeral
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_abort_is_refused_without_an_open_transaction(
-    semel_broker: EphemeralBroker, semel: Shell, outcome: str
+    semel_broker: EphemeralBroker, semel: TxnShell, outcome: str
 ) -> None:
     producer = started(semel_broker, "shop")
     getattr(producer, f"{outcome}_transaction")(WAIT_S)
@@ -245,7 +245,7 @@ def test_abort_is_refused_without_an_open_transaction(
     assert semel.run("txn", "abort", "--partition", "orders:0").exit_code == 2
 
 
-def test_a_hanging_transaction_is_found_explained_and_ended(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_a_hanging_transaction_is_found_explained_and_ended(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     assert "No hanging transaction in 1 partition" in semel("txn", "hanging", "orders")
     shop = started(semel_broker, "shop")
     shop.commit_transaction(WAIT_S)
@@ -264,7 +264,9 @@ def test_a_hanging_transaction_is_found_explained_and_ended(semel_broker: Epheme
     assert "no transaction open" in semel.refused(*command.split(), "-y")
 
 
-def test_a_transaction_of_a_coordinator_is_not_aborted_as_hanging(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_a_transaction_of_a_coordinator_is_not_aborted_as_hanging(
+    semel_broker: EphemeralBroker, semel: TxnShell
+) -> None:
     producer = started(semel_broker, "shop")
     producer_id = semel("txn", "list").split("Ongoing")[1].split()[2]
     out = semel.refused("txn", "abort", "--partition", "orders:0", "--producer-id", producer_id, "-y")
@@ -275,7 +277,7 @@ def test_a_transaction_of_a_coordinator_is_not_aborted_as_hanging(semel_broker: 
 
 
 def test_the_timeline_shows_committed_aborted_open_and_the_stable_offset(
-    semel_broker: EphemeralBroker, semel: Shell, tmp_path: Path
+    semel_broker: EphemeralBroker, semel: TxnShell, tmp_path: Path
 ) -> None:
     shop, till = started(semel_broker, "shop"), started(semel_broker, "till")
     till.abort_transaction(WAIT_S)
@@ -299,7 +301,7 @@ def test_the_timeline_shows_committed_aborted_open_and_the_stable_offset(
     shop.abort_transaction(WAIT_S)
 
 
-def test_a_stuck_group_names_the_transaction_that_holds_it_back(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_a_stuck_group_names_the_transaction_that_holds_it_back(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     assert "there is no such group" in semel.refused("group", "stuck", "kitchen", "--wait", "0")
     committed = started(semel_broker, "shop")
     committed.commit_transaction(WAIT_S)
@@ -332,7 +334,9 @@ def test_a_stuck_group_names_the_transaction_that_holds_it_back(semel_broker: Ep
     consumer.close()
 
 
-def test_a_group_with_only_pending_offsets_names_their_transaction(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_a_group_with_only_pending_offsets_names_their_transaction(
+    semel_broker: EphemeralBroker, semel: TxnShell
+) -> None:
     producer = started(semel_broker, "till")
     reader = Consumer({"bootstrap.servers": semel_broker.bootstrap_servers, "group.id": "fresh"})
     producer.send_offsets_to_transaction([TopicPartition("orders", 0, 1)], reader.consumer_group_metadata(), WAIT_S)
@@ -346,7 +350,7 @@ def test_a_group_with_only_pending_offsets_names_their_transaction(semel_broker:
 
 
 def test_the_dump_reads_like_the_ones_that_show_fencing(
-    semel_broker: EphemeralBroker, semel: Shell, tmp_path: Path
+    semel_broker: EphemeralBroker, semel: TxnShell, tmp_path: Path
 ) -> None:
     """Two producers of one transactional id: the second one aborts what the first had open, then commits its own."""
     started(semel_broker, "anyValue")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from click.testing import CliRunner
-from client.cli.test_txn import Shell, committed_values
+from client.cli.test_txn import TxnShell, committed_values
 from client.fake_groups import FakeGroups
 from semel import GroupStep, PreparedTransaction, Producer, TransactionGroup
 from semel.cli.main import main
@@ -19,9 +19,9 @@ NEVER_MS = 600_000
 
 
 @pytest.fixture
-def semel(semel_broker: EphemeralBroker) -> Shell:
+def semel(semel_broker: EphemeralBroker) -> TxnShell:
     semel_broker.create_topic("orders")
-    return Shell(semel_broker)
+    return TxnShell(semel_broker)
 
 
 def step_of(broker: EphemeralBroker, timeout_ms: int = 60_000) -> tuple[GroupStep, list[PreparedTransaction]]:
@@ -54,7 +54,7 @@ def commit(broker: EphemeralBroker, step: GroupStep, token: str, prepared: list[
     asyncio.run(work())
 
 
-def test_groups_shows_who_drives_them_and_what_they_hold(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_groups_shows_who_drives_them_and_what_they_hold(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     step, prepared = step_of(semel_broker)
     (row,) = [line for line in semel("txn", "groups").splitlines() if "bank" in line]
     assert row.split()[:5] == ["bank", "1", "2", "2", "Open"]
@@ -73,7 +73,7 @@ def test_groups_shows_who_drives_them_and_what_they_hold(semel_broker: Ephemeral
     assert committed_values(semel_broker, 2) == [b"a", b"b"]
 
 
-def test_a_member_is_distinguished_from_an_ordinary_id(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_a_member_is_distinguished_from_an_ordinary_id(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     step_of(semel_broker)
     assert "bank, step 1" in semel("txn", "describe", "bank/a")
     assert "It waits for the driver of transaction group bank to decide step 1" in semel("txn", "why", "bank/a")
@@ -82,7 +82,9 @@ def test_a_member_is_distinguished_from_an_ordinary_id(semel_broker: EphemeralBr
     assert "semel txn abort --group bank" in out
 
 
-def test_a_group_is_aborted_by_name_and_its_driver_gets_the_reason(semel_broker: EphemeralBroker, semel: Shell) -> None:
+def test_a_group_is_aborted_by_name_and_its_driver_gets_the_reason(
+    semel_broker: EphemeralBroker, semel: TxnShell
+) -> None:
     step, prepared = step_of(semel_broker)
     done = semel.run("txn", "abort", "--group", "bank")
     assert "step 1 of transaction group bank (Open), with 2 transactions open" in done.output
@@ -100,7 +102,7 @@ def test_a_group_open_past_its_timeout_is_reported_as_hanging() -> None:
     settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": NEVER_MS}
     with EphemeralBroker(settings) as broker:
         broker.create_topic("orders")
-        semel = Shell(broker)
+        semel = TxnShell(broker)
         step_of(broker)
         assert "No hanging transaction" in semel("txn", "hanging")
         step_of(broker, timeout_ms=1)

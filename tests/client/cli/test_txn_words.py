@@ -13,7 +13,7 @@ from semel.cli.shared.open_transactions import (
     describe_transaction,
 )
 from semel.cli.stuck.group import Findings, diagnosis, facts_of, is_stuck, read_topics, unowned_of
-from semel.cli.stuck.partition import Ends, held_back
+from semel.cli.stuck.partition import PartitionEnds, held_back
 from semel.cli.txn.facts import facts_of as transaction_facts
 from semel.cli.txn.why import summary
 from semel.structs import TopicPartition
@@ -115,12 +115,12 @@ def later(producer_id: int, first_offset: int, at: TopicPartition = AT) -> OpenT
 
 def test_a_partition_held_back_names_its_open_transactions_in_order() -> None:
     found = [holder(), *(later(100 + number, 800 + number) for number in range(7))]
-    lines = [line.plain for line in held_back({AT: Ends(0, 731, 1_200)}, found, NOW_MS)]
+    lines = [line.plain for line in held_back({AT: PartitionEnds(0, 731, 1_200)}, found, NOW_MS)]
     assert lines[1] == "orders-0  last stable offset 731, high watermark 1,200: 469 offsets held back"
     assert lines[2].startswith("  held by     transactional id shop")
     assert sum("behind it" in line for line in lines) == 5
     assert lines[-1].strip() == "and 2 transactions more"
-    (_, _, ended) = held_back({AT: Ends(0, 731, 1_200)}, [], NOW_MS)
+    (_, _, ended) = held_back({AT: PartitionEnds(0, 731, 1_200)}, [], NOW_MS)
     assert "has just ended" in ended.plain
 
 
@@ -128,7 +128,7 @@ def test_partitions_held_back_by_one_transaction_are_one_paragraph() -> None:
     places = [TopicPartition("orders", number) for number in range(50)]
     one = transaction(partitions=tuple(places))
     found = [each for at in places for each in (classify(at, producer(7), [one]), later(100, 9, at))]
-    lines = [line.plain for line in held_back(dict.fromkeys(places, Ends(0, 7, 12)), found, NOW_MS)]
+    lines = [line.plain for line in held_back(dict.fromkeys(places, PartitionEnds(0, 7, 12)), found, NOW_MS)]
     assert lines[:3] == ["", "50 partitions  250 offsets held back", "  partitions  orders: 0-49"]
     assert sum("held by" in line for line in lines) == 1
     assert lines[-1] == "  behind it   producer 100 (no transactional id) in 50 of these partitions: hanging"
@@ -223,7 +223,7 @@ def group(state: str = "Stable", owned: tuple[TopicPartition, ...] = (AT,)) -> C
 
 def group_lines(
     offset: int | None,
-    ends: Ends,
+    ends: PartitionEnds,
     *,
     moved: int = 0,
     is_done: bool = False,
@@ -248,14 +248,18 @@ def group_lines(
 @pytest.mark.parametrize(
     ("offset", "ends", "words"),
     [
-        (100, Ends(0, 100, 100), "committed 100 of 100: at the end, nothing to read."),
-        (40, Ends(0, 100, 100), "60 offsets can be read, and no offset was committed for 2.0 s; it is assigned to m-1"),
-        (None, Ends(0, 100, 100), "nothing committed yet; it is assigned to m-1"),
-        (5, Ends(10, 100, 100), "below the first offset, 10: records were deleted before they were read"),
-        (120, Ends(0, 100, 100), "beyond the end"),
+        (100, PartitionEnds(0, 100, 100), "committed 100 of 100: at the end, nothing to read."),
+        (
+            40,
+            PartitionEnds(0, 100, 100),
+            "60 offsets can be read, and no offset was committed for 2.0 s; it is assigned to m-1",
+        ),
+        (None, PartitionEnds(0, 100, 100), "nothing committed yet; it is assigned to m-1"),
+        (5, PartitionEnds(10, 100, 100), "below the first offset, 10: records were deleted before they were read"),
+        (120, PartitionEnds(0, 100, 100), "beyond the end"),
     ],
 )
-def test_a_group_that_does_not_move_is_explained(offset: int | None, ends: Ends, words: str) -> None:
+def test_a_group_that_does_not_move_is_explained(offset: int | None, ends: PartitionEnds, words: str) -> None:
     assert words in group_lines(offset, ends)
 
 
@@ -266,7 +270,7 @@ def test_partitions_with_nothing_to_read_are_one_line_and_no_trouble() -> None:
         before={},
         after=dict.fromkeys(places[:10], 100),
         waited_s=2.0,
-        ends={at: Ends(0, 100, 100) if at in places[:10] else Ends(0, 0, 0) for at in places},
+        ends={at: PartitionEnds(0, 100, 100) if at in places[:10] else PartitionEnds(0, 0, 0) for at in places},
         done=[],
         open_transactions=[],
         pending=[],
@@ -277,7 +281,7 @@ def test_partitions_with_nothing_to_read_are_one_line_and_no_trouble() -> None:
         "  2 partitions: empty, nothing committed yet.",
     ]
     assert not is_stuck(found)
-    behind = msgspec.structs.replace(found, after={places[0]: 40}, ends={places[0]: Ends(0, 100, 100)})
+    behind = msgspec.structs.replace(found, after={places[0]: 40}, ends={places[0]: PartitionEnds(0, 100, 100)})
     assert is_stuck(behind)
     assert [each["progress"] for each in facts_of(behind)["partitions"]] == ["not moving"]
 
@@ -298,10 +302,10 @@ def test_partitions_without_a_member_are_named_although_nothing_is_committed() -
         after={orders[1]: 100},
         waited_s=2.0,
         ends={
-            orders[0]: Ends(0, 0, 0),
-            orders[1]: Ends(0, 100, 100),
-            orders[2]: Ends(0, 7, 7),
-            other[0]: Ends(0, 0, 0),
+            orders[0]: PartitionEnds(0, 0, 0),
+            orders[1]: PartitionEnds(0, 100, 100),
+            orders[2]: PartitionEnds(0, 7, 7),
+            other[0]: PartitionEnds(0, 0, 0),
         },
         done=[],
         open_transactions=[],
@@ -340,27 +344,31 @@ def test_a_group_that_has_nothing_but_pending_offsets_is_stuck() -> None:
 
 
 def test_a_group_held_back_names_the_open_transaction() -> None:
-    said = group_lines(731, Ends(0, 731, 1_200), open_transactions=(holder(),))
+    said = group_lines(731, PartitionEnds(0, 731, 1_200), open_transactions=(holder(),))
     assert "a read_committed consumer cannot read further" in said
     assert "held by     transactional id shop" in said
 
 
 def test_a_group_with_nothing_but_markers_ahead_is_at_the_end_or_held_back() -> None:
-    assert "at the end, only markers and aborted records follow" in group_lines(95, Ends(0, 100, 100), is_done=True)
-    assert "cannot read further" in group_lines(700, Ends(0, 731, 1_200), is_done=True, open_transactions=(holder(),))
+    assert "at the end, only markers and aborted records follow" in group_lines(
+        95, PartitionEnds(0, 100, 100), is_done=True
+    )
+    assert "cannot read further" in group_lines(
+        700, PartitionEnds(0, 731, 1_200), is_done=True, open_transactions=(holder(),)
+    )
 
 
 def test_a_group_that_moves_is_not_called_stuck() -> None:
-    assert "moving, 15 offsets a second" in group_lines(60, Ends(0, 100, 100), moved=30)
+    assert "moving, 15 offsets a second" in group_lines(60, PartitionEnds(0, 100, 100), moved=30)
 
 
 @pytest.mark.parametrize("state", ["Empty", "PreparingRebalance", "CompletingRebalance"])
 def test_a_group_without_members_or_in_a_rebalance_is_explained(state: str) -> None:
-    assert "Not moving:" in group_lines(40, Ends(0, 100, 100), state=state)
-    assert "Not moving:" not in group_lines(40, Ends(0, 100, 100))
+    assert "Not moving:" in group_lines(40, PartitionEnds(0, 100, 100), state=state)
+    assert "Not moving:" not in group_lines(40, PartitionEnds(0, 100, 100))
 
 
 def test_pending_offsets_of_a_transaction_are_reported() -> None:
-    said = group_lines(100, Ends(0, 100, 100), pending=(holder(),))
+    said = group_lines(100, PartitionEnds(0, 100, 100), pending=(holder(),))
     assert "take effect when it ends" in said
     assert "semel txn abort shop" in said

@@ -63,7 +63,7 @@ def test_a_security_protocol_that_is_not_spoken_is_refused(make: Callable[..., o
 USER = {"sasl_plain_username": "me", "sasl_plain_password": "hush"}
 
 
-class Tokens:
+class FakeTokens:
     async def token(self) -> str:
         return "hush"
 
@@ -77,7 +77,7 @@ def test_user_and_password_are_accepted_with_their_mechanisms(make: Callable[...
 
 @pytest.mark.parametrize("make", CLIENTS)
 def test_a_provider_of_tokens_is_accepted_with_oauthbearer(make: Callable[..., object]) -> None:
-    make(security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=Tokens())
+    make(security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=FakeTokens())
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_provider_of_tokens_is_accepted_with_oauthbearer(make: Callable[..., o
         ({"sasl_plain_username": "me", "sasl_plain_password": b"hush"}, "sasl_plain_password: give a str, or None"),
         ({"sasl_mechanism": "OAUTHBEARER"}, "sasl_mechanism='OAUTHBEARER' needs sasl_oauth_token_provider"),
         ({"sasl_mechanism": "OAUTHBEARER", **USER}, "sasl_plain_username is given but sasl_mechanism='OAUTHBEARER'"),
-        ({"sasl_oauth_token_provider": Tokens(), **USER}, "sasl_oauth_token_provider is given but sasl_mechanism"),
-        ({"sasl_oauth_token_provider": Tokens}, "sasl_oauth_token_provider: give an object with `async def token"),
+        ({"sasl_oauth_token_provider": FakeTokens(), **USER}, "sasl_oauth_token_provider is given but sasl_mechanism"),
+        ({"sasl_oauth_token_provider": FakeTokens}, "sasl_oauth_token_provider: give an object with `async def token"),
         ({"sasl_mechanism": "GSSAPI"}, "GSSAPI (Kerberos) is not supported: use one of PLAIN, SCRAM-SHA-256"),
         ({"sasl_mechanism": "scram", **USER}, "sasl_mechanism='scram': give one of"),
         ({"ssl_cafile": "ca.pem", **USER}, "security_protocol is 'SASL_PLAINTEXT': set it to 'SASL_SSL'"),

@@ -243,7 +243,7 @@ IDS = {b"a" * 16: "t", b"b" * 16: "t", b"c" * 16: "u"}
 ID_PLACES = [TopicIdPartition(topic, index, topic_id) for topic_id, topic in IDS.items() for index in range(2)]
 
 
-class Truth:
+class FetchedPartitions:
     """Partitions of one broker: (high watermark, log start, error code) of each; a full fetch answers with them."""
 
     def __init__(self, slots: int, *, is_by_id: bool) -> None:
@@ -316,7 +316,7 @@ def steps(places: list[TopicIdPartition]) -> st.SearchStrategy[Any]:
 def test_a_session_knows_what_a_full_fetch_would_bring(is_by_id: bool, slots: int, data: st.DataObject) -> None:
     places = ID_PLACES if is_by_id else PLACES
     taken = data.draw(st.lists(steps(places), max_size=30))
-    truth, session = Truth(slots, is_by_id=is_by_id), FetchSession()
+    truth, session = FetchedPartitions(slots, is_by_id=is_by_id), FetchSession()
     offsets, link = dict.fromkeys(places, 0), object()
     for kind, *rest in [*taken, ("fetch",)]:
         rows = {place: row_of(place, offset) for place, offset in offsets.items()}

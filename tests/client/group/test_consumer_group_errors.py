@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from client.consuming import tp, until
-from client.group.test_group_errors import COMMIT, HANG_UP, Ear, ScriptedCoordinator
+from client.group.test_group_errors import COMMIT, HANG_UP, ListenerEvents, ScriptedCoordinator
 from semel import TopicPartition
 from semel.consumer import Consumer
 from semel.errors import (
@@ -96,7 +96,7 @@ async def coordinator() -> AsyncIterator[ScriptedGroup]:
         yield broker
 
 
-def member_of(broker: ScriptedGroup, ear: Ear | None = None, **settings: Any) -> Consumer:
+def member_of(broker: ScriptedGroup, listener: ListenerEvents | None = None, **settings: Any) -> Consumer:
     merged = {
         "group_id": "g",
         "group_protocol": "consumer",
@@ -106,7 +106,7 @@ def member_of(broker: ScriptedGroup, ear: Ear | None = None, **settings: Any) ->
         **settings,
     }
     consumer = Consumer(bootstrap_servers=broker.address, **merged)
-    consumer.subscribe(["t"], listener=ear)
+    consumer.subscribe(["t"], listener=listener)
     return consumer
 
 
@@ -187,12 +187,12 @@ async def test_a_final_error_is_raised_by_every_later_call(coordinator: Scripted
 async def test_a_removed_member_loses_its_partitions_without_a_commit_and_joins_with_epoch_0(
     coordinator: ScriptedGroup, code: ErrorCode
 ) -> None:
-    ear = Ear()
-    async with member_of(coordinator, ear) as consumer:
+    listener = ListenerEvents()
+    async with member_of(coordinator, listener) as consumer:
         member = coordinator.seen(BEAT)[0].member_id
         await until(lambda: epochs(coordinator)[-1] == 1)
         coordinator.refusals[BEAT].append(code)
-        await until(lambda: ear.told == ["assigned", "lost", "assigned"])
+        await until(lambda: listener.calls == ["assigned", "lost", "assigned"])
         assert consumer.assignment() == {tp(0), tp(1)}
         assert epochs(coordinator).count(0) == 2
         again = [request for request in coordinator.seen(BEAT) if request.member_epoch == 0][-1]
@@ -201,25 +201,25 @@ async def test_a_removed_member_loses_its_partitions_without_a_commit_and_joins_
 
 
 async def test_a_lost_answer_is_repeated_with_everything_and_costs_no_partition(coordinator: ScriptedGroup) -> None:
-    ear = Ear()
-    async with member_of(coordinator, ear):
+    listener = ListenerEvents()
+    async with member_of(coordinator, listener):
         await until(lambda: epochs(coordinator)[-1] == 1)
         coordinator.refusals[BEAT].append(ANSWER_LOST)
         await until(lambda: epochs(coordinator)[-1] == 2)
         full = [request for request in coordinator.seen(BEAT) if request.rebalance_timeout_ms >= 0][-1]
         assert full.member_epoch == 1
         assert [row.partitions for row in full.topic_partitions] == [[0, 1]]
-        assert "lost" not in ear.told
-        assert "revoked" not in ear.told
+        assert "lost" not in listener.calls
+        assert "revoked" not in listener.calls
 
 
 async def test_a_revocation_is_acknowledged_before_the_interval_ends(coordinator: ScriptedGroup) -> None:
-    ear = Ear()
-    async with member_of(coordinator, ear) as consumer:
+    listener = ListenerEvents()
+    async with member_of(coordinator, listener) as consumer:
         coordinator.assigned, coordinator.epoch = [0], 2
         await until(lambda: consumer.assignment() == {tp(0)})
         await until(lambda: any(_owned(request) == [0] for request in coordinator.seen(BEAT)))
-        assert "revoked" in ear.told
+        assert "revoked" in listener.calls
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> list[int] | None:
@@ -237,14 +237,14 @@ async def test_an_assigned_topic_that_metadata_does_not_know_yet_waits(coordinat
 async def test_partitions_are_named_as_owned_before_the_listener_gets_them(coordinator: ScriptedGroup) -> None:
     """Otherwise the coordinator may take them away again, as never heard of, while the listener runs."""
 
-    class Slow(Ear):
+    class WaitingListener(ListenerEvents):
         async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:  # type: ignore[override]
             await until(lambda: any(_owned(request) == [0, 1] for request in coordinator.seen(BEAT)))
-            self.told.append("assigned")
+            self.calls.append("assigned")
 
-    ear = Slow()
-    async with member_of(coordinator, ear) as consumer:
-        assert ear.told == ["assigned"]
+    listener = WaitingListener()
+    async with member_of(coordinator, listener) as consumer:
+        assert listener.calls == ["assigned"]
         assert not consumer._group.listener_errors
 
 
@@ -302,12 +302,12 @@ async def test_a_commit_with_a_stale_epoch_fails_when_the_partition_has_moved(co
 
 
 async def test_a_commit_of_a_member_that_is_unknown_fails_and_it_joins_again(coordinator: ScriptedGroup) -> None:
-    ear = Ear()
-    async with member_of(coordinator, ear) as consumer:
+    listener = ListenerEvents()
+    async with member_of(coordinator, listener) as consumer:
         coordinator.refusals[COMMIT].append(ErrorCode.UNKNOWN_MEMBER_ID)
         with pytest.raises(CommitFailedError):
             await consumer.commit({tp(0): 1})
-        await until(lambda: ear.told == ["assigned", "lost", "assigned"])
+        await until(lambda: listener.calls == ["assigned", "lost", "assigned"])
 
 
 async def test_stale_committed_offsets_are_asked_for_again(coordinator: ScriptedGroup) -> None:
@@ -339,16 +339,16 @@ async def test_stop_leaves_the_group(coordinator: ScriptedGroup, instance: str |
 async def test_a_member_that_is_removed_while_its_listener_revokes_joins_without_partitions(
     coordinator: ScriptedGroup,
 ) -> None:
-    class Slow(Ear):
+    class RevokedWhileRemoved(ListenerEvents):
         async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:  # type: ignore[override]
-            self.told.append("revoked")
+            self.calls.append("revoked")
             coordinator.refusals[BEAT].append(ErrorCode.UNKNOWN_MEMBER_ID)
             await asyncio.sleep(1)
 
-    ear = Slow()
-    async with member_of(coordinator, ear) as consumer:
+    listener = RevokedWhileRemoved()
+    async with member_of(coordinator, listener) as consumer:
         coordinator.assigned, coordinator.epoch = [0], 2
-        await until(lambda: "lost" in ear.told)
+        await until(lambda: "lost" in listener.calls)
         await until(lambda: epochs(coordinator)[-1] == 2)
         joins = [request for request in coordinator.seen(BEAT) if request.member_epoch == 0]
         assert [request.topic_partitions for request in joins] == [[], []]

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.consumers import Consumer as RawConsumer
+from broker.consumers import HeartbeatingMember as RawConsumer
 from broker.harness import Harness
 from client.consume.test_consumer import grow, numbers
 from client.consuming import Reader, produce, take, tp, until
-from client.group.test_group import Ear, shares, spread
+from client.group.test_group import ListenerCalls, shares, spread
 from semel import ConsumerRebalanceListener, NewTopic, Producer, TopicPartition
 from semel._edge import Edge
 from semel._group.consumer_group import ConsumerGroup
-from semel._group.consumer_member import State
+from semel._group.consumer_member import ConsumerMemberState
 from semel._group.offsets import Membership, Offsets
 from semel._net.connection import connect
 from semel.admin import Admin
@@ -124,20 +124,20 @@ async def test_three_members_one_leaves_one_joins_and_every_record_is_read_once(
 
 
 async def test_only_partitions_that_move_are_revoked(wide: str) -> None:
-    ear = Ear()
+    listener = ListenerCalls()
     consumer = member_of(wide)
-    consumer.subscribe(["t"], listener=ear)
+    consumer.subscribe(["t"], listener=listener)
     async with Reader(consumer) as one:
         await until(lambda: shares(one) == [6])
         async with Reader(member_of(wide)) as two:
             await until(lambda: shares(one, two) == [3, 3])
             kept = one.consumer.assignment()
-            moved = next(partitions for what, partitions in ear.told if what == "revoked")
+            moved = next(partitions for what, partitions in listener.calls if what == "revoked")
             assert len(moved) == 3
             assert not kept & set(moved)
         await until(lambda: shares(one) == [6])
-    assert sorted(p for what, partitions in ear.told if what == "revoked" for p in partitions[:6])[-1] == tp(5)
-    assert "lost" not in [what for what, _ in ear.told]
+    assert sorted(p for what, partitions in listener.calls if what == "revoked" for p in partitions[:6])[-1] == tp(5)
+    assert "lost" not in [what for what, _ in listener.calls]
 
 
 async def test_a_member_that_crashes_is_replaced_after_its_session(wide: str) -> None:
@@ -168,34 +168,34 @@ async def test_partitions_are_not_revoked_while_their_records_are_processed(wide
 
 
 async def test_a_member_with_a_slow_listener_keeps_its_session(wide: str) -> None:
-    class Slow(Ear):
+    class SlowListener(ListenerCalls):
         async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
             await super().on_partitions_revoked(revoked)
             await asyncio.sleep(SESSION_S + 1)
 
-    ear = Slow()
+    listener = SlowListener()
     consumer = member_of(wide, rebalance_timeout_ms=20_000)
-    consumer.subscribe(["t"], listener=ear)
+    consumer.subscribe(["t"], listener=listener)
     async with Reader(consumer) as one:
         await until(lambda: shares(one) == [6])
         async with Reader(member_of(wide)) as two:
-            await until(lambda: any(what == "revoked" for what, _ in ear.told))
+            await until(lambda: any(what == "revoked" for what, _ in listener.calls))
             assert shares(one, two) == [6, 0], "the other gets partitions after the listener has ended"
             await until(lambda: shares(one, two) == [3, 3])
-            assert "lost" not in [what for what, _ in ear.told]
+            assert "lost" not in [what for what, _ in listener.calls]
 
 
 async def test_a_member_past_max_poll_interval_leaves_and_joins_again_when_it_polls(wide: str) -> None:
-    ear = Ear()
+    listener = ListenerCalls()
     one = member_of(wide, max_poll_interval_ms=600, rebalance_timeout_ms=600)
-    one.subscribe(["t"], listener=ear)
+    one.subscribe(["t"], listener=listener)
     await one.start()
     await one.getmany(timeout_ms=2000)
-    await until(lambda: ear.told[-1][0] == "lost")
+    await until(lambda: listener.calls[-1][0] == "lost")
     assert one.assignment() == frozenset()
     async with Reader(member_of(wide, enable_auto_commit=False)) as two:
         await until(lambda: shares(two) == [6])
-        assert ear.told[-1][0] == "lost", "the application has not asked yet"
+        assert listener.calls[-1][0] == "lost", "the application has not asked yet"
         with pytest.raises(CommitFailedError):
             await one.commit({tp(0): 1})
     assert len(await take(one, 1)) == 1, "not committed, so read again"
@@ -205,15 +205,15 @@ async def test_a_member_past_max_poll_interval_leaves_and_joins_again_when_it_po
 async def test_a_member_that_the_coordinator_removed_loses_its_partitions_and_comes_back(
     wide: str, broker: Harness | OutsideBroker
 ) -> None:
-    ear = Ear()
+    listener = ListenerCalls()
     consumer = member_of(wide)
-    consumer.subscribe(["t"], listener=ear)
+    consumer.subscribe(["t"], listener=listener)
     async with Reader(consumer) as one:
         await until(lambda: shares(one) == [6] and one.values == [b"0"])
         before = group_of(consumer).member.membership
         other = RawConsumer(await broker.wire(), before.member_id)
         assert await other.leave() == 0
-        await until(lambda: ("lost", [tp(n) for n in range(6)]) in ear.told)
+        await until(lambda: ("lost", [tp(n) for n in range(6)]) in listener.calls)
         await until(lambda: shares(one) == [6])
         assert group_of(consumer).member.membership.generation > before.generation
         await produce(wide, [b"1"])
@@ -221,19 +221,19 @@ async def test_a_member_that_the_coordinator_removed_loses_its_partitions_and_co
 
 
 async def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(wide: str) -> None:
-    ear = Ear()
+    listener = ListenerCalls()
     watcher = member_of(wide, group_instance_id="w")
-    watcher.subscribe(["t"], listener=ear)
+    watcher.subscribe(["t"], listener=listener)
     async with Reader(watcher) as one:
         two = Reader(member_of(wide, group_instance_id="s"))
         async with two:
             await until(lambda: shares(one, two) == [3, 3])
             had = two.consumer.assignment()
-        told = len(ear.told)
+        told = len(listener.calls)
         async with Reader(member_of(wide, group_instance_id="s")) as again:
             await until(lambda: shares(again) == [3])
             assert again.consumer.assignment() == had
-            assert len(ear.told) == told
+            assert len(listener.calls) == told
 
 
 async def test_a_second_owner_of_an_instance_id_waits_for_the_first(wide: str) -> None:
@@ -243,7 +243,7 @@ async def test_a_second_owner_of_an_instance_id_waits_for_the_first(wide: str) -
         async with Reader(member_of(wide, group_instance_id="s")) as second:
             await asyncio.sleep(SESSION_S + 1)
             assert shares(first, second) == [6, 0]
-            assert group_of(second.consumer).member.state is State.JOINING
+            assert group_of(second.consumer).member.state is ConsumerMemberState.JOINING
             await first.stop()
             await until(lambda: shares(second) == [6])
 
@@ -320,7 +320,7 @@ async def test_a_subscription_that_is_changed_back_reads_on(wide: str) -> None:
 async def test_a_listener_seeks_before_the_first_record_and_commits_before_the_last_moment(wide: str) -> None:
     await produce(wide, numbers(1, 10))
 
-    class Seeker(ConsumerRebalanceListener):
+    class SeekingListener(ConsumerRebalanceListener):
         async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
             if assigned:
                 consumer.seek(tp(0), 5)
@@ -330,7 +330,7 @@ async def test_a_listener_seeks_before_the_first_record_and_commits_before_the_l
             await consumer.commit({tp(0): 8})
 
     consumer = member_of(wide, enable_auto_commit=False)
-    consumer.subscribe(["t"], listener=Seeker())
+    consumer.subscribe(["t"], listener=SeekingListener())
     async with consumer:
         assert (await consumer.getone()).offset == 5
     async with member_of(wide, enable_auto_commit=False) as after:
@@ -448,16 +448,16 @@ async def test_a_broker_without_the_protocol_is_named_with_what_to_do(tmp_path: 
 
 async def test_a_broker_restart_causes_no_rebalance(wide: str, broker: Harness) -> None:
     broker.settings["port"] = str(broker.port)
-    ear = Ear()
+    listener = ListenerCalls()
     watcher = member_of(wide)
-    watcher.subscribe(["t"], listener=ear)
+    watcher.subscribe(["t"], listener=listener)
     async with Reader(watcher) as one, Reader(member_of(wide)) as two:
         await until(lambda: shares(one, two) == [3, 3])
-        told = len(ear.told)
+        told = len(listener.calls)
         await broker.restart()
         await spread(wide, numbers(1, 30))
         await until(lambda: len(one.values + two.values) >= 30, timeout_s=15)
-        assert len(ear.told) == told
+        assert len(listener.calls) == told
         assert sorted(one.values + two.values, key=int) == numbers(0, 30)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from broker.consumers import Consumer as RawConsumer
+from broker.consumers import HeartbeatingMember as RawConsumer
 from broker.harness import Harness
 from client.consuming import Reader, produce, until
 from client.group.test_consumer_protocol import TIMES, create, group_of, member_of
 from semel import ConsumerRebalanceListener, TopicPartition
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel.consumer import Consumer
 from semel.errors import CommitFailedError
 
@@ -62,7 +62,7 @@ class Owners(ConsumerRebalanceListener):
                 del self.owned[partition]
 
 
-class World:
+class RandomGroup:
     """The members of one group, and the steps that a seed chooses."""
 
     def __init__(self, broker: Harness, seed: int) -> None:
@@ -107,7 +107,7 @@ class World:
                 consumer.subscribe(self.rng.choice(SUBSCRIPTIONS), listener=owners)
             case "cut":
                 for node_id in consumer._cluster.metadata.brokers:
-                    for role in Role:
+                    for role in ConnectionPurpose:
                         if (connection := consumer._cluster.pool.live(node_id, role)) is not None:
                             connection.close()
             case "remove":
@@ -139,7 +139,7 @@ class World:
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_partition_has_one_owner_and_in_the_end_all_are_read(broker: Harness, seed: int) -> None:
-    world = World(broker, seed)
+    world = RandomGroup(broker, seed)
     await create(world.bootstrap, **PARTITIONS)
     for _ in range(STEPS):
         await world.step()

@@ -11,7 +11,7 @@ from broker.harness import Harness
 from client.consume.test_consumer import grow, numbers
 from client.consuming import Reader, produce, take, tp, until
 from semel import ConsumerRebalanceListener, TopicPartition
-from semel._group.group import NEXT, State
+from semel._group.group import NEXT, MembershipState
 from semel.consumer import Consumer
 from semel.errors import CommitFailedError, ConsumerStoppedError, FencedInstanceIdError, InconsistentGroupProtocolError
 
@@ -46,21 +46,21 @@ async def wide(bootstrap: str) -> str:
     return bootstrap
 
 
-class Ear(ConsumerRebalanceListener):
+class ListenerCalls(ConsumerRebalanceListener):
     """Records the calls."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, list[TopicPartition]]] = []
+        self.calls: list[tuple[str, list[TopicPartition]]] = []
 
     async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        self.told.append(("revoked", revoked))
+        self.calls.append(("revoked", revoked))
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> Awaitable[None] | None:
-        self.told.append(("assigned", assigned))
+        self.calls.append(("assigned", assigned))
         return None
 
     async def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
-        self.told.append(("lost", lost))
+        self.calls.append(("lost", lost))
 
 
 def shares(*readers: Reader) -> list[int]:
@@ -68,10 +68,10 @@ def shares(*readers: Reader) -> list[int]:
 
 
 def test_every_state_is_in_the_table_and_can_be_left_and_reached() -> None:
-    assert set(NEXT) == set(State)
-    assert all(NEXT[state] for state in State if state is not State.STOPPED)
+    assert set(NEXT) == set(MembershipState)
+    assert all(NEXT[state] for state in MembershipState if state is not MembershipState.STOPPED)
     reachable = {after for nexts in NEXT.values() for after in nexts}
-    assert reachable == set(State)
+    assert reachable == set(MembershipState)
 
 
 @pytest.mark.parametrize("strategy", [EAGER, ("roundrobin",), ("sticky",), COOPERATIVE], ids=lambda s: s[0])
@@ -100,19 +100,21 @@ async def test_three_members_one_leaves_one_joins_and_every_record_is_read_once(
 
 
 async def test_kip429_partitions_that_stay_are_read_without_a_pause(wide: str) -> None:
-    ear = Ear()
+    listener = ListenerCalls()
     consumer = member_of(wide, partition_assignment_strategy=COOPERATIVE)
-    consumer.subscribe(["t"], listener=ear)
+    consumer.subscribe(["t"], listener=listener)
     async with Reader(consumer) as one:
         await until(lambda: shares(one) == [6])
         async with Reader(member_of(wide, partition_assignment_strategy=COOPERATIVE)) as two:
             await until(lambda: shares(one, two) == [3, 3])
             kept = one.consumer.assignment()
-            moved = next(partitions for what, partitions in ear.told if what == "revoked")
+            moved = next(partitions for what, partitions in listener.calls if what == "revoked")
             assert len(moved) == 3
             assert not kept & set(moved)
-            assert [what for what, _ in ear.told[:2]] == ["assigned", "revoked"]
-            assert all(not partitions for what, partitions in ear.told[2:] if what == "assigned"), "nothing new came"
+            assert [what for what, _ in listener.calls[:2]] == ["assigned", "revoked"]
+            assert all(not partitions for what, partitions in listener.calls[2:] if what == "assigned"), (
+                "nothing new came"
+            )
 
 
 async def test_a_member_that_crashes_is_replaced_after_its_session(wide: str, broker: Harness) -> None:
@@ -151,15 +153,15 @@ async def test_records_in_hand_for_longer_than_the_rebalance_timeout_are_read_ag
 
 
 async def test_a_member_past_max_poll_interval_leaves_and_joins_again_when_it_polls(wide: str) -> None:
-    ear = Ear()
+    listener = ListenerCalls()
     one = member_of(wide, max_poll_interval_ms=300, rebalance_timeout_ms=300)
-    one.subscribe(["t"], listener=ear)
+    one.subscribe(["t"], listener=listener)
     await one.start()
     await one.getmany(timeout_ms=2000)
-    await until(lambda: ear.told[-1][0] == "lost")
+    await until(lambda: listener.calls[-1][0] == "lost")
     assert one.assignment() == frozenset()
     await asyncio.sleep(0.2)
-    assert ear.told[-1][0] == "lost", "nobody asked yet"
+    assert listener.calls[-1][0] == "lost", "nobody asked yet"
     with pytest.raises(CommitFailedError):
         await one.commit({tp(0): 1})
     assert await one.getone() is not None, "not committed, so read again"
@@ -167,19 +169,19 @@ async def test_a_member_past_max_poll_interval_leaves_and_joins_again_when_it_po
 
 
 async def test_a_static_member_comes_back_to_what_it_had_without_a_rebalance(wide: str) -> None:
-    ear = Ear()
+    listener = ListenerCalls()
     watcher = member_of(wide, group_instance_id="w")
-    watcher.subscribe(["t"], listener=ear)
+    watcher.subscribe(["t"], listener=listener)
     async with Reader(watcher) as one:
         two = Reader(member_of(wide, group_instance_id="s"))
         async with two:
             await until(lambda: shares(one, two) == [3, 3])
             had = two.consumer.assignment()
-        told = len(ear.told)
+        told = len(listener.calls)
         async with Reader(member_of(wide, group_instance_id="s")) as again:
             await until(lambda: shares(again) == [3])
             assert again.consumer.assignment() == had
-            assert len(ear.told) == told
+            assert len(listener.calls) == told
 
 
 async def test_a_second_owner_of_an_instance_id_fences_the_first(wide: str) -> None:
@@ -236,7 +238,7 @@ async def test_subscribing_to_other_topics_moves_the_member_and_hands_out_nothin
 async def test_a_listener_seeks_before_the_first_record_and_commits_before_the_last_moment(wide: str) -> None:
     await produce(wide, numbers(1, 10))
 
-    class Seeker(ConsumerRebalanceListener):
+    class SeekOnAssignment(ConsumerRebalanceListener):
         async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
             consumer.seek(tp(0), 5)
             assert await consumer.position(tp(1)) == 0
@@ -245,7 +247,7 @@ async def test_a_listener_seeks_before_the_first_record_and_commits_before_the_l
             await consumer.commit({tp(0): 8})
 
     consumer = member_of(wide, enable_auto_commit=False)
-    consumer.subscribe(["t"], listener=Seeker())
+    consumer.subscribe(["t"], listener=SeekOnAssignment())
     async with consumer:
         assert (await consumer.getone()).offset == 5
     async with member_of(wide, enable_auto_commit=False) as after:
@@ -301,16 +303,16 @@ async def test_commits_go_through_while_others_join(wide: str) -> None:
 
 async def test_a_broker_restart_causes_no_rebalance(wide: str, broker: Harness) -> None:
     broker.settings["port"] = str(broker.port)
-    ear = Ear()
+    listener = ListenerCalls()
     watcher = member_of(wide)
-    watcher.subscribe(["t"], listener=ear)
+    watcher.subscribe(["t"], listener=listener)
     async with Reader(watcher) as one, Reader(member_of(wide)) as two:
         await until(lambda: shares(one, two) == [3, 3])
-        told = len(ear.told)
+        told = len(listener.calls)
         await broker.restart()
         await spread(wide, numbers(1, 30))
         await until(lambda: len(one.values + two.values) >= 30, timeout_s=15)
-        assert len(ear.told) == told
+        assert len(listener.calls) == told
         assert len(set(one.values + two.values)) == 30
 
 

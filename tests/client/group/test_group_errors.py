@@ -152,21 +152,21 @@ async def coordinator() -> AsyncIterator[ScriptedCoordinator]:
         yield broker
 
 
-class Ear(ConsumerRebalanceListener):
+class ListenerEvents(ConsumerRebalanceListener):
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        self.told.append("revoked")
+        self.calls.append("revoked")
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        self.told.append("assigned")
+        self.calls.append("assigned")
 
     def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
-        self.told.append("lost")
+        self.calls.append("lost")
 
 
-def member_of(broker: FakeBroker, ear: Ear | None = None, **settings: Any) -> Consumer:
+def member_of(broker: FakeBroker, listener: ListenerEvents | None = None, **settings: Any) -> Consumer:
     merged = {
         "group_id": "g",
         "heartbeat_interval_ms": 20,
@@ -176,7 +176,7 @@ def member_of(broker: FakeBroker, ear: Ear | None = None, **settings: Any) -> Co
         **settings,
     }
     consumer = Consumer(bootstrap_servers=broker.address, **merged)
-    consumer.subscribe(["t"], listener=ear)
+    consumer.subscribe(["t"], listener=listener)
     return consumer
 
 
@@ -259,12 +259,12 @@ async def test_a_final_error_is_raised_by_every_later_call(coordinator: Scripted
 async def test_a_removed_member_loses_its_partitions_without_a_commit(
     coordinator: ScriptedCoordinator, code: ErrorCode, joins_as: str
 ) -> None:
-    ear = Ear()
-    async with member_of(coordinator, ear) as consumer:
+    listener = ListenerEvents()
+    async with member_of(coordinator, listener) as consumer:
         await consumer.position(tp(0))
         commits = len(coordinator.seen(COMMIT))
         coordinator.refusals[HEARTBEAT].append(code)
-        await until(lambda: ear.told == ["assigned", "lost", "assigned"])
+        await until(lambda: listener.calls == ["assigned", "lost", "assigned"])
         assert len(coordinator.seen(COMMIT)) == commits
     assert coordinator.seen(JOIN)[1].member_id == joins_as
 
@@ -273,12 +273,12 @@ async def test_a_removed_member_loses_its_partitions_without_a_commit(
 async def test_a_heartbeat_with_a_retriable_error_causes_no_rebalance(
     coordinator: ScriptedCoordinator, code: int
 ) -> None:
-    ear = Ear()
-    async with member_of(coordinator, ear):
+    listener = ListenerEvents()
+    async with member_of(coordinator, listener):
         coordinator.refusals[HEARTBEAT] += [code, code]
         beats = len(coordinator.seen(HEARTBEAT))
         await until(lambda: len(coordinator.seen(HEARTBEAT)) >= beats + 4)
-        assert ear.told == ["assigned"]
+        assert listener.calls == ["assigned"]
         assert len(coordinator.seen(JOIN)) == 1
 
 

@@ -211,12 +211,12 @@ async def test_every_caller_waits_for_the_same_end(bootstrap: str) -> None:
     await produce(bootstrap, [b"a"])
     released = asyncio.Event()
 
-    class Slow(ConsumerRebalanceListener):
+    class BlockedListener(ConsumerRebalanceListener):
         async def on_partitions_revoked(self, revoked: list[Any]) -> None:
             await released.wait()
 
     consumer = Consumer(bootstrap_servers=bootstrap, group_id="g")
-    consumer.subscribe(["t"], listener=Slow())
+    consumer.subscribe(["t"], listener=BlockedListener())
     await consumer.start()
     calls = [asyncio.create_task(consumer.stop()) for _ in range(3)]
     await asyncio.sleep(30)

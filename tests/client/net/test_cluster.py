@@ -10,7 +10,7 @@ from client.fake_broker import FakeBroker
 from semel._config.client import ClientConfig
 from semel._net.cluster import Cluster
 from semel._net.metadata import merged
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel.errors import (
     IllegalStateError,
     InvalidTopicError,
@@ -54,8 +54,8 @@ async def test_an_attempt_to_connect_ends_with_the_pool_though_the_bootstrap_con
     for node_id in (-1, 0):
         pool.set_address(node_id, host, int(port))
     if attempted == 0:
-        await pool.connection(-1, Role.CONTROL)
-    attempt = pool.connecting(attempted, Role.CONTROL)
+        await pool.connection(-1, ConnectionPurpose.CONTROL)
+    attempt = pool.connecting(attempted, ConnectionPurpose.CONTROL)
     pool.adopt(-1, 0)
     assert pool.cut() == [attempt]
     await asyncio.wait((attempt,))
@@ -71,10 +71,10 @@ async def test_an_attempt_to_connect_goes_on_without_its_caller_and_its_failure_
     pool = cluster_of(fake_broker).pool
     pool.set_address(-1, "127.0.0.1", 1)
     with pytest.raises(KafkaConnectionError):
-        await pool.connection(-1, Role.CONTROL)  # so the next attempt pauses first
-    caller = asyncio.create_task(pool.connection(-1, Role.CONTROL))
+        await pool.connection(-1, ConnectionPurpose.CONTROL)  # so the next attempt pauses first
+    caller = asyncio.create_task(pool.connection(-1, ConnectionPurpose.CONTROL))
     await asyncio.sleep(0)
-    attempt = pool.connecting(-1, Role.CONTROL)
+    attempt = pool.connecting(-1, ConnectionPurpose.CONTROL)
     caller.cancel()
     await asyncio.wait((caller, attempt))
     await asyncio.sleep(0)
@@ -193,8 +193,8 @@ async def test_the_coordinator_is_remembered_until_forgotten(fake_broker: FakeBr
     assert await cluster.coordinator("g") == 0
     assert len(fake_broker.seen(10)) == 3
     connection = await cluster.coordinator_connection("g")
-    assert connection is cluster.pool.live(0, Role.COORDINATOR)
-    assert connection is not cluster.pool.live(0, Role.CONTROL)
+    assert connection is cluster.pool.live(0, ConnectionPurpose.COORDINATOR)
+    assert connection is not cluster.pool.live(0, ConnectionPurpose.CONTROL)
     cluster.forget_coordinator("g")
     await cluster.coordinator("g")
     assert len(fake_broker.seen(10)) == 4
@@ -204,23 +204,23 @@ async def test_the_coordinator_is_remembered_until_forgotten(fake_broker: FakeBr
 async def test_idle_connections_are_closed_and_opened_again(fake_broker: FakeBroker) -> None:
     cluster = cluster_of(fake_broker, connections_max_idle_ms=40)
     await cluster.start()
-    await cluster.connection(0, Role.DATA)
+    await cluster.connection(0, ConnectionPurpose.DATA)
     await asyncio.sleep(0.15)
-    assert cluster.pool.live(0, Role.DATA) is None
-    assert not (await cluster.connection(0, Role.DATA)).closed
+    assert cluster.pool.live(0, ConnectionPurpose.DATA) is None
+    assert not (await cluster.connection(0, ConnectionPurpose.DATA)).closed
     await cluster.stop()
 
 
 async def test_a_lost_connection_is_opened_again(fake_broker: FakeBroker) -> None:
     cluster = cluster_of(fake_broker)
     await cluster.start()
-    first = await cluster.connection(0, Role.DATA)
+    first = await cluster.connection(0, ConnectionPurpose.DATA)
     await fake_broker.close()
     await asyncio.sleep(0.01)
     with pytest.raises(KafkaConnectionError):
-        await cluster.connection(0, Role.DATA)
+        await cluster.connection(0, ConnectionPurpose.DATA)
     await fake_broker.listen()
-    assert await cluster.connection(0, Role.DATA) is not first
+    assert await cluster.connection(0, ConnectionPurpose.DATA) is not first
     await cluster.stop()
 
 
@@ -238,7 +238,7 @@ async def test_stop_fails_calls_that_wait(fake_broker: FakeBroker) -> None:
     with pytest.raises(IllegalStateError, match="stopped"):
         await waiting
     with pytest.raises(IllegalStateError):
-        await cluster.connection(0, Role.DATA)
+        await cluster.connection(0, ConnectionPurpose.DATA)
 
 
 async def test_a_bootstrap_server_that_is_none_fails_at_once() -> None:

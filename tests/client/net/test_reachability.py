@@ -25,7 +25,7 @@ REASON = (
 LOGGER = "semel._net.reachability"
 
 
-class Elsewhere(msgspec.Struct):
+class UnreachableAddress(msgspec.Struct):
     """The address that a broker advertises and does not listen on."""
 
     node_id: int = 0
@@ -35,7 +35,7 @@ class Elsewhere(msgspec.Struct):
 @pytest.fixture
 async def hidden_broker(fake_broker: FakeBroker) -> AsyncIterator[FakeBroker]:
     """It answers at its own address, and advertises one that refuses connections."""
-    fake_broker.peers = [Elsewhere()]  # type: ignore[list-item]
+    fake_broker.peers = [UnreachableAddress()]  # type: ignore[list-item]
 
     async def coordinator(_: object) -> FindCoordinatorResponse:
         return FindCoordinatorResponse(node_id=0, host="127.0.0.1", port=1)
@@ -222,7 +222,7 @@ async def test_a_hanging_advertised_address_is_warned_about_after_three_seconds(
     fake_broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
-    fake_broker.peers = [Elsewhere(port=server.sockets[0].getsockname()[1])]  # type: ignore[list-item]
+    fake_broker.peers = [UnreachableAddress(port=server.sockets[0].getsockname()[1])]  # type: ignore[list-item]
     async with Admin(**settings(fake_broker)) as admin:
         asking = asyncio.create_task(admin.list_consumer_groups())
         await asyncio.sleep(2.9)  # virtual

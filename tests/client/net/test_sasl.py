@@ -24,7 +24,7 @@ from semel_protocol.messages.k36_sasl_authenticate import SaslAuthenticateRespon
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
 
-class Tokens:
+class CountedTokens:
     """Gives `token`, or raises it. `calls` counts."""
 
     def __init__(self, token: Any = TOKEN, extensions: dict[str, str] | None = None) -> None:
@@ -49,7 +49,7 @@ def settings(broker: FakeBroker, mechanism: str, **more: Any) -> dict[str, Any]:
         **QUICK,
     }
     if mechanism == "OAUTHBEARER":
-        given["sasl_oauth_token_provider"] = Tokens()
+        given["sasl_oauth_token_provider"] = CountedTokens()
     else:
         given |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
     return given | more
@@ -107,7 +107,7 @@ async def test_a_wrong_password_is_refused_and_the_error_says_what_to_check(mech
 
 async def test_a_wrong_token_is_refused_after_its_acknowledgement() -> None:
     async with SaslBroker("OAUTHBEARER") as broker:
-        error = await refusal(broker, "OAUTHBEARER", sasl_oauth_token_provider=Tokens("another"))
+        error = await refusal(broker, "OAUTHBEARER", sasl_oauth_token_provider=CountedTokens("another"))
         assert [request.auth_bytes for request in broker.seen(36)][-1] == b"\x01"
     assert isinstance(error, SaslAuthenticationFailed)
     assert "Check that the token is for this broker" in str(error)
@@ -115,7 +115,7 @@ async def test_a_wrong_token_is_refused_after_its_acknowledgement() -> None:
 
 async def test_extensions_are_sent_with_the_token() -> None:
     async with SaslBroker("OAUTHBEARER") as broker:
-        provider = Tokens(extensions={"traceId": "x y"})
+        provider = CountedTokens(extensions={"traceId": "x y"})
         async with Producer(**settings(broker, "OAUTHBEARER", sasl_oauth_token_provider=provider)):
             pass
         assert broker.seen(36)[0].auth_bytes == b"n,,\x01auth=Bearer t.o.k\x01traceId=x y\x01\x01"
@@ -124,7 +124,7 @@ async def test_extensions_are_sent_with_the_token() -> None:
 @pytest.mark.parametrize("token", [None, "", b"t.o.k", "a b", "a\x01b", "é"])
 async def test_what_is_no_token_is_not_sent(token: Any) -> None:
     async with SaslBroker("OAUTHBEARER") as broker:
-        error = await refusal(broker, "OAUTHBEARER", sasl_oauth_token_provider=Tokens(token))
+        error = await refusal(broker, "OAUTHBEARER", sasl_oauth_token_provider=CountedTokens(token))
         assert not broker.seen(36)
     assert "token() did not return a token" in str(error)
 
@@ -132,7 +132,7 @@ async def test_what_is_no_token_is_not_sent(token: Any) -> None:
 @pytest.mark.parametrize("extensions", [{"auth": "x"}, {"a1": "x"}, {"": "x"}, {"a": "\x01b=c"}])
 async def test_extensions_that_would_change_the_message_are_not_sent(extensions: dict[str, str]) -> None:
     async with SaslBroker("OAUTHBEARER") as broker:
-        provider = Tokens(extensions=extensions)
+        provider = CountedTokens(extensions=extensions)
         error = await refusal(broker, "OAUTHBEARER", sasl_oauth_token_provider=provider)
         assert not broker.seen(36)
     assert "extensions() has" in str(error)
@@ -140,7 +140,7 @@ async def test_extensions_that_would_change_the_message_are_not_sent(extensions:
 
 async def test_a_provider_that_fails_is_called_again_until_the_timeout() -> None:
     async with SaslBroker("OAUTHBEARER") as broker:
-        provider = Tokens(RuntimeError("the token is hush"))
+        provider = CountedTokens(RuntimeError("the token is hush"))
         error = await refusal(broker, "OAUTHBEARER", sasl_oauth_token_provider=provider, bootstrap_timeout_ms=100)
     assert isinstance(error, KafkaConnectionError)
     assert "sasl_oauth_token_provider raised RuntimeError" in str(error)
@@ -150,7 +150,7 @@ async def test_a_provider_that_fails_is_called_again_until_the_timeout() -> None
 
 async def test_a_provider_that_recovers_is_enough() -> None:
     async with SaslBroker("OAUTHBEARER") as broker:
-        provider = Tokens(RuntimeError("busy"))
+        provider = CountedTokens(RuntimeError("busy"))
         producer = Producer(**settings(broker, "OAUTHBEARER", sasl_oauth_token_provider=provider))
         asyncio.get_running_loop().call_later(0.05, setattr, provider, "given", TOKEN)
         await producer.start()

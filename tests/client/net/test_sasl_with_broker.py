@@ -26,7 +26,7 @@ PASSWORD = "hush, kettle"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
-class Tokens:
+class SignedTokens:
     """Tokens of `issuer`, valid for `life_s`. `claims` over those of a valid one."""
 
     def __init__(self, life_s: float = 60, key: Any = None, **claims: Any) -> None:
@@ -71,7 +71,7 @@ def settings(broker: EphemeralBroker, mechanism: str, **more: Any) -> dict[str, 
         "sasl_mechanism": mechanism,
     }
     if mechanism == "OAUTHBEARER":
-        return given | {"sasl_oauth_token_provider": Tokens()} | more
+        return given | {"sasl_oauth_token_provider": SignedTokens()} | more
     return given | {"sasl_plain_username": "alice", "sasl_plain_password": PASSWORD} | more
 
 
@@ -110,17 +110,17 @@ async def test_a_wrong_password_is_an_error_within_a_second(broker: EphemeralBro
 @pytest.mark.parametrize(
     ("provider", "reason"),
     [
-        (Tokens(-10), "expired"),
-        (Tokens(aud="other"), "wrong_audience"),
-        (Tokens(iss="other"), "wrong_issuer"),
-        (Tokens(key=RSAKey.generate_key(2048)), "wrong_signature"),
-        (Tokens(header={"kid": "k2"}), "unknown_key"),
-        (Tokens(sub="ANONYMOUS"), "reserved_principal"),
+        (SignedTokens(-10), "expired"),
+        (SignedTokens(aud="other"), "wrong_audience"),
+        (SignedTokens(iss="other"), "wrong_issuer"),
+        (SignedTokens(key=RSAKey.generate_key(2048)), "wrong_signature"),
+        (SignedTokens(header={"kid": "k2"}), "unknown_key"),
+        (SignedTokens(sub="ANONYMOUS"), "reserved_principal"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
 async def test_a_wrong_token_is_refused_and_the_log_says_why(
-    broker: EphemeralBroker, provider: Tokens, reason: str
+    broker: EphemeralBroker, provider: SignedTokens, reason: str
 ) -> None:
     with pytest.raises(SaslAuthenticationFailed, match="Check that the token is for this broker") as caught:
         await Admin(**settings(broker, "OAUTHBEARER", sasl_oauth_token_provider=provider)).start()
@@ -132,7 +132,7 @@ async def test_a_wrong_token_is_refused_and_the_log_says_why(
 
 
 async def test_a_session_ends_with_its_token_and_is_renewed_with_the_next_one(broker: EphemeralBroker) -> None:
-    provider = Tokens(life_s=1.25)
+    provider = SignedTokens(life_s=1.25)
     given = settings(broker, "OAUTHBEARER", sasl_oauth_token_provider=provider)
     async with Producer(**given) as producer:
         for _ in range(30):

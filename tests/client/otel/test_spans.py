@@ -25,7 +25,7 @@ from semel.otel import Consumer, Producer, spans
 from semel_protocol.errors import ErrorCode
 
 
-class Recorder:
+class EndedSpans:
     """The spans that have ended."""
 
     def __init__(self) -> None:
@@ -42,15 +42,15 @@ class Recorder:
 
 
 @pytest.fixture
-def recorder() -> Recorder:
-    return Recorder()
+def recorder() -> EndedSpans:
+    return EndedSpans()
 
 
-def producer_of(address: str, recorder: Recorder, **settings: Any) -> Producer[Any, Any]:
+def producer_of(address: str, recorder: EndedSpans, **settings: Any) -> Producer[Any, Any]:
     return Producer(bootstrap_servers=address, client_id="shop", tracer_provider=recorder.provider, **settings)
 
 
-def consumer_of(address: str, recorder: Recorder, *topics: str, **settings: Any) -> Consumer[Any, Any]:
+def consumer_of(address: str, recorder: EndedSpans, *topics: str, **settings: Any) -> Consumer[Any, Any]:
     merged: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", **settings}
     return Consumer(*topics, bootstrap_servers=address, client_id="till", tracer_provider=recorder.provider, **merged)
 
@@ -59,7 +59,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-async def test_a_sent_record_has_a_span_with_its_place(bootstrap: str, recorder: Recorder) -> None:
+async def test_a_sent_record_has_a_span_with_its_place(bootstrap: str, recorder: EndedSpans) -> None:
     async with producer_of(bootstrap, recorder) as producer:
         stored = await producer.send_and_wait("t", b"value")
     span = recorder.one("send t")
@@ -76,7 +76,7 @@ async def test_a_sent_record_has_a_span_with_its_place(bootstrap: str, recorder:
     assert span.status.status_code is StatusCode.UNSET
 
 
-async def test_a_record_that_fails_has_a_span_with_the_error(fake_broker: FakeBroker, recorder: Recorder) -> None:
+async def test_a_record_that_fails_has_a_span_with_the_error(fake_broker: FakeBroker, recorder: EndedSpans) -> None:
     fake_broker.faults.append(int(ErrorCode.INVALID_RECORD))
     async with producer_of(fake_broker.address, recorder) as producer:
         with pytest.raises(InvalidRecordError):
@@ -90,7 +90,7 @@ async def test_a_record_that_fails_has_a_span_with_the_error(fake_broker: FakeBr
 
 
 async def test_an_error_that_the_application_ignores_is_still_reported(
-    fake_broker: FakeBroker, recorder: Recorder
+    fake_broker: FakeBroker, recorder: EndedSpans
 ) -> None:
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
@@ -101,7 +101,7 @@ async def test_an_error_that_the_application_ignores_is_still_reported(
     assert any("never retrieved" in each["message"] for each in reported)
 
 
-async def test_a_consumer_links_to_the_span_that_sent_the_record(bootstrap: str, recorder: Recorder) -> None:
+async def test_a_consumer_links_to_the_span_that_sent_the_record(bootstrap: str, recorder: EndedSpans) -> None:
     async with producer_of(bootstrap, recorder) as producer:
         await producer.send_and_wait("t", b"value", headers=[("own", b"1"), ("traceparent", b"old")])
     sent = recorder.one("send t").context
@@ -124,7 +124,7 @@ async def test_a_consumer_links_to_the_span_that_sent_the_record(bootstrap: str,
     assert attributes(recorder.one("commit"))["messaging.operation.type"] == "settle"
 
 
-async def test_many_records_have_one_span_with_their_number(bootstrap: str, recorder: Recorder) -> None:
+async def test_many_records_have_one_span_with_their_number(bootstrap: str, recorder: EndedSpans) -> None:
     async with producer_of(bootstrap, recorder, linger_ms=5) as producer:
         await asyncio.gather(*[await producer.send("t", None) for _ in range(3)])
     async with consumer_of(bootstrap, recorder, "t") as consumer:
@@ -134,7 +134,7 @@ async def test_many_records_have_one_span_with_their_number(bootstrap: str, reco
     assert attributes(recorder.named("send t")[0])["kafka.message.tombstone"] is True
 
 
-async def test_records_without_context_are_read_without_links(bootstrap: str, recorder: Recorder) -> None:
+async def test_records_without_context_are_read_without_links(bootstrap: str, recorder: EndedSpans) -> None:
     async with semel.Producer(bootstrap_servers=bootstrap) as producer:
         await producer.send_and_wait("t", b"1")
         await producer.send_and_wait("t", b"2", headers=[("traceparent", b"nonsense"), ("tracestate", None)])
@@ -146,7 +146,7 @@ async def test_records_without_context_are_read_without_links(bootstrap: str, re
     assert [list(span.links) for span in recorder.named("process t")] == [[], []]
 
 
-async def test_an_error_of_the_processing_is_in_its_span(bootstrap: str, recorder: Recorder) -> None:
+async def test_an_error_of_the_processing_is_in_its_span(bootstrap: str, recorder: EndedSpans) -> None:
     async with producer_of(bootstrap, recorder) as producer:
         await producer.send_and_wait("t", b"value")
     async with consumer_of(bootstrap, recorder, group_id=None) as consumer:
@@ -157,7 +157,7 @@ async def test_an_error_of_the_processing_is_in_its_span(bootstrap: str, recorde
     assert attributes(recorder.one("process t"))["error.type"] == "KeyError"
 
 
-async def test_a_transaction_has_a_span_around_its_sends_and_its_end(bootstrap: str, recorder: Recorder) -> None:
+async def test_a_transaction_has_a_span_around_its_sends_and_its_end(bootstrap: str, recorder: EndedSpans) -> None:
     async with producer_of(bootstrap, recorder, transactional_id="x") as producer:
         async with producer.transaction():
             await producer.send("t", b"1")
@@ -188,7 +188,7 @@ async def aborted(producer: Producer[Any, Any]) -> None:
         raise ValueError("mine")
 
 
-async def test_encoded_batches_have_a_span_and_no_context(bootstrap: str, recorder: Recorder) -> None:
+async def test_encoded_batches_have_a_span_and_no_context(bootstrap: str, recorder: EndedSpans) -> None:
     async with producer_of(bootstrap, recorder) as producer:
         batch = producer.create_batch()
         batch.append(value=b"1")

@@ -10,7 +10,7 @@ from semel._produce.accumulator import Batch
 from semel._produce.linger import Linger
 
 
-class Clock:
+class TimerLoop:
     """As much of an event loop as timers need, with a time of its own."""
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class Stub:
         self.name, self.closed = name, False
 
 
-def waiting(linger_ms: float) -> tuple[Clock, Linger, list[str]]:
-    clock, due = Clock(), list[str]()
+def waiting(linger_ms: float) -> tuple[TimerLoop, Linger, list[str]]:
+    clock, due = TimerLoop(), list[str]()
     linger = Linger(cast(asyncio.AbstractEventLoop, clock), linger_ms, lambda batch: due.append(cast(Any, batch).name))
     return clock, linger, due
 

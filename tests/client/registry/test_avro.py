@@ -29,29 +29,29 @@ ORDER: dict[str, Any] = {
 GIFT = {**ORDER, "fields": [*ORDER["fields"], {"name": "card", "type": ["null", "string"], "default": None}]}
 
 
-class Order(msgspec.Struct):
+class AvroOrder(msgspec.Struct):
     item: str
     count: int = 1
 
 
 @dataclass
-class Plain:
+class PlainOrder:
     item: str
     count: int
 
 
 async def test_bytes_are_magic_id_and_avro(registry: AsyncSchemaRegistryClient) -> None:
-    write = await AvroSerializer[Order].load(registry, ORDER, topic="orders")
-    assert write(Order("cup", 2)) == b"\x00\x00\x00\x00\x01" + b"\x06cup\x04"
+    write = await AvroSerializer[AvroOrder].load(registry, ORDER, topic="orders")
+    assert write(AvroOrder("cup", 2)) == b"\x00\x00\x00\x00\x01" + b"\x06cup\x04"
     assert write(None) is None
-    read = AvroDeserializer(registry, Order)
-    assert await read.decode(write(Order("cup", 2))) == Order("cup", 2)
+    read = AvroDeserializer(registry, AvroOrder)
+    assert await read.decode(write(AvroOrder("cup", 2))) == AvroOrder("cup", 2)
     with pytest.raises(ValueError, match="nullable=True"):
         read(None)
-    assert AvroDeserializer(registry, Order, nullable=True)(None) is None
+    assert AvroDeserializer(registry, AvroOrder, nullable=True)(None) is None
 
 
-@pytest.mark.parametrize("value", [Order("cup", 2), Plain("cup", 2), {"item": "cup", "count": 2}])
+@pytest.mark.parametrize("value", [AvroOrder("cup", 2), PlainOrder("cup", 2), {"item": "cup", "count": 2}])
 async def test_structs_dataclasses_and_dicts_are_the_same_bytes(
     registry: AsyncSchemaRegistryClient, value: object
 ) -> None:
@@ -89,9 +89,9 @@ async def test_without_auto_register_the_schema_has_to_be_there(
     assert not fake.schemas
     known = await AvroSerializer.load(registry, ORDER, topic="orders")
     found = await AvroSerializer.load(registry, ORDER, topic="orders", auto_register=False)
-    latest = await AvroSerializer[Order].load(registry, topic="orders")
+    latest = await AvroSerializer[AvroOrder].load(registry, topic="orders")
     assert known.schema_id == found.schema_id == latest.schema_id
-    assert latest(Order("cup")) == known({"item": "cup", "count": 1})
+    assert latest(AvroOrder("cup")) == known({"item": "cup", "count": 1})
 
 
 async def test_an_incompatible_schema_is_refused_with_the_registrys_words(
@@ -150,23 +150,23 @@ async def test_a_schema_is_registered_and_loaded_once(
     bootstrap: str, fake: FakeRegistry, registry: AsyncSchemaRegistryClient
 ) -> None:
     other = AsyncSchemaRegistryClient({"url": fake.url, "max.retries": 0})
-    write = await AvroSerializer[Order].load(registry, ORDER, topic="orders")
+    write = await AvroSerializer[AvroOrder].load(registry, ORDER, topic="orders")
     async with Producer(bootstrap_servers=bootstrap, value_serializer=write) as producer:
         for number in range(50):
-            await producer.send("orders", Order("cup", number))
-    async with consumer_of(bootstrap, AvroDeserializer(other, Order)) as consumer:
+            await producer.send("orders", AvroOrder("cup", number))
+    async with consumer_of(bootstrap, AvroDeserializer(other, AvroOrder)) as consumer:
         assert [record.value.count for record in await take(consumer, 50)] == list(range(50))
     assert len(fake.asked("POST")) == 1
     assert fake.asked("GET") == ["/schemas/ids/1"]
 
 
 async def test_a_topic_may_hold_several_schemas(bootstrap: str, registry: AsyncSchemaRegistryClient) -> None:
-    orders = await AvroSerializer[Order].load(registry, ORDER, topic="orders")
+    orders = await AvroSerializer[AvroOrder].load(registry, ORDER, topic="orders")
     gifts = await AvroSerializer[object].load(registry, GIFT, topic="orders")
     async with Producer(bootstrap_servers=bootstrap) as producer:
-        await producer.send_and_wait("orders", orders(Order("cup")))
+        await producer.send_and_wait("orders", orders(AvroOrder("cup")))
         await producer.send_and_wait("orders", gifts({"item": "pot", "card": "Hello"}))
-        await producer.send_and_wait("orders", orders(Order("spoon")))
+        await producer.send_and_wait("orders", orders(AvroOrder("spoon")))
     async with consumer_of(bootstrap, AvroDeserializer(registry)) as consumer:
         values = [record.value for record in await take(consumer, 3)]
     assert values == [
@@ -179,32 +179,32 @@ async def test_a_topic_may_hold_several_schemas(bootstrap: str, registry: AsyncS
 async def test_without_the_registry_the_consumer_raises_and_goes_on_later(
     bootstrap: str, fake: FakeRegistry, registry: AsyncSchemaRegistryClient
 ) -> None:
-    write = await AvroSerializer[Order].load(registry, ORDER, topic="orders")
+    write = await AvroSerializer[AvroOrder].load(registry, ORDER, topic="orders")
     async with Producer(bootstrap_servers=bootstrap, value_serializer=write) as producer:
-        await producer.send_and_wait("orders", Order("cup"))
+        await producer.send_and_wait("orders", AvroOrder("cup"))
     other = AsyncSchemaRegistryClient({"url": fake.url, "max.retries": 0})
-    async with consumer_of(bootstrap, AvroDeserializer(other, Order)) as consumer:
+    async with consumer_of(bootstrap, AvroDeserializer(other, AvroOrder)) as consumer:
         fake.status = 503
         for _ in range(2):
             with pytest.raises(RegistryUnavailableError, match="cannot load schema 1: HTTP status 503"):
                 await consumer.getone()
         fake.status = 0
-        assert (await consumer.getone()).value == Order("cup")
+        assert (await consumer.getone()).value == AvroOrder("cup")
 
 
 async def test_a_slow_registry_does_not_hold_a_call_beyond_its_timeout(
     bootstrap: str, fake: FakeRegistry, registry: AsyncSchemaRegistryClient
 ) -> None:
-    write = await AvroSerializer[Order].load(registry, ORDER, topic="orders")
+    write = await AvroSerializer[AvroOrder].load(registry, ORDER, topic="orders")
     async with Producer(bootstrap_servers=bootstrap, value_serializer=write) as producer:
-        await producer.send_and_wait("orders", Order("cup"))
+        await producer.send_and_wait("orders", AvroOrder("cup"))
     other = AsyncSchemaRegistryClient({"url": fake.url, "max.retries": 0})
-    async with consumer_of(bootstrap, AvroDeserializer(other, Order)) as consumer:
+    async with consumer_of(bootstrap, AvroDeserializer(other, AvroOrder)) as consumer:
         fake.gate.clear()
         assert await consumer.getmany(timeout_ms=300) == {}
         assert await consumer.getmany(timeout_ms=300) == {}
         fake.gate.set()
-        assert (await consumer.getone()).value == Order("cup")
+        assert (await consumer.getone()).value == AvroOrder("cup")
     assert fake.asked("GET") == ["/schemas/ids/1"]
 
 
@@ -222,16 +222,16 @@ async def test_a_slow_registry_does_not_hold_a_call_beyond_its_timeout(
 async def test_other_bytes_are_refused_by_record(
     bootstrap: str, registry: AsyncSchemaRegistryClient, data: bytes | None, words: str
 ) -> None:
-    write = await AvroSerializer[Order].load(registry, ORDER, topic="orders")
+    write = await AvroSerializer[AvroOrder].load(registry, ORDER, topic="orders")
     async with Producer(bootstrap_servers=bootstrap) as producer:
         await producer.send_and_wait("orders", data, partition=0)
-        await producer.send_and_wait("orders", write(Order("cup")), partition=0)
-    async with consumer_of(bootstrap, AvroDeserializer(registry, Order)) as consumer:
+        await producer.send_and_wait("orders", write(AvroOrder("cup")), partition=0)
+    async with consumer_of(bootstrap, AvroDeserializer(registry, AvroOrder)) as consumer:
         for _ in range(2):
             with pytest.raises(RecordDeserializationError, match=words) as caught:
                 await consumer.getone()
         consumer.seek(caught.value.topic_partition, caught.value.record.offset + 1)
-        assert (await consumer.getone()).value == Order("cup")
+        assert (await consumer.getone()).value == AvroOrder("cup")
 
 
 def consumer_of(bootstrap: str, read: AvroDeserializer[Any]) -> Consumer[bytes | None, Any]:

@@ -22,15 +22,15 @@ from semel.serializers import (
 )
 
 
-class Order(msgspec.Struct):
+class JsonOrder(msgspec.Struct):
     item: str
     count: int = 1
 
 
 PAIRS: list[tuple[Any, Any, Any, bytes]] = [
-    (JsonSerializer(), JsonDeserializer(Order), Order("teapot"), b'{"item":"teapot","count":1}'),
+    (JsonSerializer(), JsonDeserializer(JsonOrder), JsonOrder("teapot"), b'{"item":"teapot","count":1}'),
     (JsonSerializer(), JsonDeserializer(), {"a": [1, None]}, b'{"a":[1,null]}'),
-    (JsonSerializer(), JsonDeserializer(list[Order]), [Order("cup", 2)], b'[{"item":"cup","count":2}]'),
+    (JsonSerializer(), JsonDeserializer(list[JsonOrder]), [JsonOrder("cup", 2)], b'[{"item":"cup","count":2}]'),
     (StringSerializer(), StringDeserializer(), "Zürich", "Zürich".encode()),
     (IntegerSerializer(), IntegerDeserializer(), -2, b"\xff\xff\xff\xfe"),
     (LongSerializer(), LongDeserializer(), 1 << 40, b"\x00\x00\x01\x00\x00\x00\x00\x00"),
@@ -58,8 +58,8 @@ def test_null_is_refused_unless_it_is_allowed(kind: type[Deserializer[Any]]) -> 
 @pytest.mark.parametrize(
     ("read", "data", "words"),
     [
-        (JsonDeserializer(Order), b'{"item":5}', r"Expected `str`, got `int` - at `\$.item`"),
-        (JsonDeserializer(Order), b"teapot", "malformed"),
+        (JsonDeserializer(JsonOrder), b'{"item":5}', r"Expected `str`, got `int` - at `\$.item`"),
+        (JsonDeserializer(JsonOrder), b"teapot", "malformed"),
         (StringDeserializer(), b"\xff", "invalid start byte"),
         (IntegerDeserializer(), b"\0\0\0", "it has 3 bytes: IntegerDeserializer reads 4"),
         (LongDeserializer(), b"\0\0\0\0", "it has 4 bytes: LongDeserializer reads 8"),
@@ -80,9 +80,9 @@ def test_numbers_that_do_not_fit_are_refused(write: Any, most: int) -> None:
 
 async def test_typed_records_travel_and_a_bad_one_is_skipped_by_its_error(bootstrap: str) -> None:
     async with Producer(
-        bootstrap_servers=bootstrap, key_serializer=StringSerializer(), value_serializer=JsonSerializer[Order]()
+        bootstrap_servers=bootstrap, key_serializer=StringSerializer(), value_serializer=JsonSerializer[JsonOrder]()
     ) as producer:
-        await producer.send_and_wait("orders", Order("teapot"), "one")
+        await producer.send_and_wait("orders", JsonOrder("teapot"), "one")
     async with Producer(bootstrap_servers=bootstrap) as producer:
         await producer.send_and_wait("orders", b'{"item":"cup","count":"two"}', b"two")
         await producer.send_and_wait("orders", b'{"item":"spoon"}', b"three")
@@ -91,11 +91,11 @@ async def test_typed_records_travel_and_a_bad_one_is_skipped_by_its_error(bootst
         bootstrap_servers=bootstrap,
         auto_offset_reset="earliest",
         key_deserializer=StringDeserializer(),
-        value_deserializer=JsonDeserializer(Order),
+        value_deserializer=JsonDeserializer(JsonOrder),
     )
     async with consumer:
-        assert [(r.key, r.value) for r in await take(consumer, 1)] == [("one", Order("teapot"))]
+        assert [(r.key, r.value) for r in await take(consumer, 1)] == [("one", JsonOrder("teapot"))]
         with pytest.raises(RecordDeserializationError, match=r"orders-0 at offset 1: the value .*\$\.count") as caught:
             await consumer.getone()
         consumer.seek(caught.value.topic_partition, caught.value.record.offset + 1)
-        assert [(r.key, r.value) for r in await take(consumer, 1)] == [("three", Order("spoon"))]
+        assert [(r.key, r.value) for r in await take(consumer, 1)] == [("three", JsonOrder("spoon"))]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from semel._subscription.epoch_history import EPOCHS_MAX, EpochHistory
+from semel._subscription.epoch_history import EPOCHS_MAX, ReadEpochs
 
 
-def trail_of(*entries: tuple[int, int], end: int) -> EpochHistory:
-    epochs = EpochHistory()
+def trail_of(*entries: tuple[int, int], end: int) -> ReadEpochs:
+    epochs = ReadEpochs()
     for epoch, offset in entries:
         epochs.read(epoch, offset)
     epochs.end = end
@@ -58,7 +58,7 @@ def test_repeated_truncation_ends_at_the_divergence_of_the_logs_and_never_below(
     both: tuple[list[int], list[int]],
 ) -> None:
     ours, theirs = both
-    epochs = EpochHistory()
+    epochs = ReadEpochs()
     for offset, epoch in enumerate(ours):
         if epoch != epochs.last:
             epochs.read(epoch, offset)

@@ -10,7 +10,7 @@ import pytest
 from client.fake_coordinator import ADD_OFFSETS, ADD_PARTITIONS, END, PRODUCE, TXN_OFFSETS, FakeCoordinator
 from semel import Producer, TopicPartition
 from semel._net.connection import Connection
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 
 ROUND_TRIPS = {1: [PRODUCE, ADD_PARTITIONS, END], 2: [PRODUCE, END]}
 ROUND_TRIPS_WITH_OFFSETS = {1: [PRODUCE, ADD_PARTITIONS, ADD_OFFSETS, END, TXN_OFFSETS], 2: [PRODUCE, END, TXN_OFFSETS]}
@@ -22,7 +22,7 @@ def producer(broker: FakeCoordinator) -> Producer:
 
 
 def data_connection(made: Producer) -> Connection:
-    connection = made._cluster.pool.live(0, Role.DATA)
+    connection = made._cluster.pool.live(0, ConnectionPurpose.DATA)
     assert connection is not None
     return connection
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from client.cli.test_txn import Shell
+from client.cli.test_txn import TxnShell
 from semel_broker.testing.in_process import EphemeralBroker
 
 pytestmark = pytest.mark.semel_only("needs transaction groups (BeginTransactionGroup, API 20001)")
@@ -24,7 +24,7 @@ def test_the_example_writes_each_row_once_however_often_it_runs(semel_broker: Ep
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
-    read = Shell(semel_broker)(
+    read = TxnShell(semel_broker)(
         "consume", "payments", "--from-beginning", "--exit-at-end", "--isolation", "read_committed"
     )
     assert sorted(read.split()) == ROWS

@@ -21,16 +21,16 @@ from semel.serializers import (
 )
 
 
-class Order:
+class TypedOrder:
     pass
 
 
-def to_bytes(order: Order) -> bytes:
+def to_bytes(order: TypedOrder) -> bytes:
     return b""
 
 
-def to_order(data: bytes | None) -> Order:
-    return Order()
+def to_order(data: bytes | None) -> TypedOrder:
+    return TypedOrder()
 
 
 def to_text(data: bytes | None) -> str:
@@ -51,14 +51,14 @@ async def without_serializers() -> None:
 
 async def values_alone() -> None:
     async with Producer(value_serializer=to_bytes) as producer:
-        assert_type(producer, Producer[bytes | None, Order])
-        await producer.send("t", Order(), key=b"key")
-        producer.create_batch().append(value=Order(), key=b"key")
+        assert_type(producer, Producer[bytes | None, TypedOrder])
+        await producer.send("t", TypedOrder(), key=b"key")
+        producer.create_batch().append(value=TypedOrder(), key=b"key")
     async with Consumer("t", value_deserializer=to_order, group_id="g") as consumer:
-        assert_type(consumer, Consumer[bytes | None, Order])
+        assert_type(consumer, Consumer[bytes | None, TypedOrder])
         async for record in consumer:
-            assert_type(record, ConsumerRecord[bytes | None, Order])
-        assert_type(await consumer.getmany(), dict[TopicPartition, list[ConsumerRecord[bytes | None, Order]]])
+            assert_type(record, ConsumerRecord[bytes | None, TypedOrder])
+        assert_type(await consumer.getmany(), dict[TopicPartition, list[ConsumerRecord[bytes | None, TypedOrder]]])
 
 
 async def keys_alone() -> None:
@@ -69,8 +69,8 @@ async def keys_alone() -> None:
 
 
 def both() -> None:
-    assert_type(Producer(key_serializer=str.encode, value_serializer=to_bytes), Producer[str, Order])
-    assert_type(Consumer("t", key_deserializer=to_text, value_deserializer=to_order), Consumer[str, Order])
+    assert_type(Producer(key_serializer=str.encode, value_serializer=to_bytes), Producer[str, TypedOrder])
+    assert_type(Consumer("t", key_deserializer=to_text, value_deserializer=to_order), Consumer[str, TypedOrder])
 
 
 def settings_as_a_dict(settings: dict[str, Any]) -> None:
@@ -84,23 +84,23 @@ async def bare_names_are_complete(producer: Producer, consumer: Consumer, record
     assert_type((await consumer.getone()).value, Any)
 
 
-async def a_bare_name_takes_each(record: ConsumerRecord[str, Order]) -> None:
+async def a_bare_name_takes_each(record: ConsumerRecord[str, TypedOrder]) -> None:
     consumer = Consumer("t", value_deserializer=to_order)
     await bare_names_are_complete(Producer(value_serializer=to_bytes), consumer, record)
 
 
-def variance(orders: Consumer[str, Order], everything: Producer[object, object]) -> None:
+def variance(orders: Consumer[str, TypedOrder], everything: Producer[object, object]) -> None:
     any_values: Consumer[object, object] = orders
-    of_orders: Producer[str, Order] = everything
+    of_orders: Producer[str, TypedOrder] = everything
     del any_values, of_orders
 
 
 async def under_the_names_of_aiokafka() -> None:
     async with AIOKafkaConsumer("t", value_deserializer=to_order) as consumer:
-        assert_type((await consumer.getone()).value, Order)
+        assert_type((await consumer.getone()).value, TypedOrder)
     producer = AIOKafkaProducer(value_serializer=to_bytes)
     await producer.start()
-    await producer.send("t", Order())
+    await producer.send("t", TypedOrder())
 
 
 async def errors_are_exported(producer: Producer) -> None:
@@ -114,16 +114,19 @@ async def errors_are_exported(producer: Producer) -> None:
 
 
 def serializers() -> None:
-    assert_type(Producer(value_serializer=JsonSerializer[Order]()), Producer[bytes | None, Order | None])
-    only_orders: Producer[bytes | None, Order] = Producer(value_serializer=JsonSerializer())
+    assert_type(Producer(value_serializer=JsonSerializer[TypedOrder]()), Producer[bytes | None, TypedOrder | None])
+    only_orders: Producer[bytes | None, TypedOrder] = Producer(value_serializer=JsonSerializer())
     assert_type(Producer(key_serializer=StringSerializer()), Producer[str | None, bytes | None])
-    assert_type(Consumer("t", value_deserializer=JsonDeserializer(Order)), Consumer[bytes | None, Order])
+    assert_type(Consumer("t", value_deserializer=JsonDeserializer(TypedOrder)), Consumer[bytes | None, TypedOrder])
     assert_type(
-        Consumer("t", value_deserializer=JsonDeserializer(Order, nullable=True)), Consumer[bytes | None, Order | None]
+        Consumer("t", value_deserializer=JsonDeserializer(TypedOrder, nullable=True)),
+        Consumer[bytes | None, TypedOrder | None],
     )
     assert_type(Consumer("t", value_deserializer=JsonDeserializer()), Consumer[bytes | None, Any])
-    assert_type(Consumer("t", value_deserializer=JsonDeserializer(list[Order])), Consumer[bytes | None, list[Order]])
-    assert_type(Consumer("t", value_deserializer=JsonDeserializer(Order | int)), Consumer[bytes | None, Any])
+    assert_type(
+        Consumer("t", value_deserializer=JsonDeserializer(list[TypedOrder])), Consumer[bytes | None, list[TypedOrder]]
+    )
+    assert_type(Consumer("t", value_deserializer=JsonDeserializer(TypedOrder | int)), Consumer[bytes | None, Any])
     assert_type(
         Consumer("t", key_deserializer=StringDeserializer(), value_deserializer=LongDeserializer(nullable=True)),
         Consumer[str, int | None],
@@ -132,9 +135,11 @@ def serializers() -> None:
 
 
 async def with_a_registry(registry: AsyncSchemaRegistryClient) -> None:
-    serializer = await AvroSerializer[Order].load(registry, "{}", topic="orders")
-    assert_type(Producer(value_serializer=serializer), Producer[bytes | None, Order | None])
-    assert_type(Consumer("t", value_deserializer=AvroDeserializer(registry, Order)), Consumer[bytes | None, Order])
+    serializer = await AvroSerializer[TypedOrder].load(registry, "{}", topic="orders")
+    assert_type(Producer(value_serializer=serializer), Producer[bytes | None, TypedOrder | None])
+    assert_type(
+        Consumer("t", value_deserializer=AvroDeserializer(registry, TypedOrder)), Consumer[bytes | None, TypedOrder]
+    )
     assert_type(Consumer("t", value_deserializer=AvroDeserializer(registry)), Consumer[bytes | None, Any])
-    nullable = AvroDeserializer(registry, Order, nullable=True)
-    assert_type(Consumer("t", value_deserializer=nullable), Consumer[bytes | None, Order | None])
+    nullable = AvroDeserializer(registry, TypedOrder, nullable=True)
+    assert_type(Consumer("t", value_deserializer=nullable), Consumer[bytes | None, TypedOrder | None])

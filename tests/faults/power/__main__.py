@@ -23,7 +23,7 @@ from random import Random, SystemRandom
 from rich.console import Console
 
 from faults.held_disk import why_not
-from faults.power.losses import Point, draw_points, record, try_points
+from faults.power.losses import LossPoint, draw_points, record, try_points
 
 POINTS = 40
 
@@ -41,7 +41,7 @@ def main() -> int:
     seed = SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
     directory = Path(tempfile.mkdtemp(prefix="semel-power-"))
 
-    def say(point: Point, problems: list[str]) -> None:
+    def say(point: LossPoint, problems: list[str]) -> None:
         if problems:
             console.print(f"  [red]{point}[/]")
             for problem in problems:

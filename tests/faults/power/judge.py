@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from faults.power.work import Answers, Place
+from faults.power.work import AcknowledgedWork, Place
 
 
-class Log(msgspec.Struct):
+class FoundPartition(msgspec.Struct):
     """A partition as a read-committed consumer finds it: its records as (offset, key, value)."""
 
     start: int
@@ -20,10 +20,10 @@ class Log(msgspec.Struct):
         return [value for _, _, value in self.rows]
 
 
-class Found(msgspec.Struct):
+class FoundAfterLoss(msgspec.Struct):
     """What the broker has after the loss. `committed`: the offsets of the group."""
 
-    logs: Mapping[Place, Log]
+    logs: Mapping[Place, FoundPartition]
     committed: Mapping[Place, int]
 
     @property
@@ -31,7 +31,7 @@ class Found(msgspec.Struct):
         return {topic for topic, _ in self.logs}
 
 
-def problems(answers: Answers, at: int, found: Found) -> Iterator[str]:
+def problems(answers: AcknowledgedWork, at: int, found: FoundAfterLoss) -> Iterator[str]:
     """What a power loss after the disk call `at` must not have taken, or brought back."""
     yield from _topics(answers, at, found)
     yield from _records(answers, at, found)
@@ -44,7 +44,7 @@ def problems(answers: Answers, at: int, found: Found) -> Iterator[str]:
             yield f"the group has offset {found.committed.get(place)} of {name(place)}, committed was {offsets[-1]}"
 
 
-def _topics(answers: Answers, at: int, found: Found) -> Iterator[str]:
+def _topics(answers: AcknowledgedWork, at: int, found: FoundAfterLoss) -> Iterator[str]:
     for topic in {each for _, _, each, _ in answers.topics}:
         changes = [change for change in answers.topics if change[2] == topic and change[0] <= at]
         if not changes or changes[-1][1] > at:
@@ -54,7 +54,7 @@ def _topics(answers: Answers, at: int, found: Found) -> Iterator[str]:
             yield f"topic {topic} was {'created' if is_created else 'deleted'}, and is {'not ' * is_created}there"
 
 
-def _records(answers: Answers, at: int, found: Found) -> Iterator[str]:
+def _records(answers: AcknowledgedWork, at: int, found: FoundAfterLoss) -> Iterator[str]:
     for when, place, offset, value in answers.stored:
         if when > at or _may_be_deleted(answers, at, place, offset, value):
             continue
@@ -78,14 +78,14 @@ def _records(answers: Answers, at: int, found: Found) -> Iterator[str]:
                 yield f"{name(place)} has {value.strip('.')!r} of a deleted topic"
 
 
-def _may_be_deleted(answers: Answers, at: int, place: Place, offset: int, value: str) -> bool:
+def _may_be_deleted(answers: AcknowledgedWork, at: int, place: Place, offset: int, value: str) -> bool:
     deletion = answers.deletion(place[0], answers.sent[value][1])
     if deletion is not None and deletion[0] <= at:
         return True
     return any(asked <= at and each == place and offset < before for asked, each, before in answers.deleting)
 
 
-def _transactions(answers: Answers, at: int, found: Found) -> Iterator[str]:
+def _transactions(answers: AcknowledgedWork, at: int, found: FoundAfterLoss) -> Iterator[str]:
     visible = {value for place, log in found.logs.items() if place[0] == "first" for value in log.values()}
     for _, is_committed, values in answers.transactions:
         seen = [value for value in values if value in visible]
@@ -95,14 +95,14 @@ def _transactions(answers: Answers, at: int, found: Found) -> Iterator[str]:
             yield f"a transaction is torn: {seen} of {values}"
 
 
-def _deletions(answers: Answers, at: int, found: Found) -> Iterator[str]:
+def _deletions(answers: AcknowledgedWork, at: int, found: FoundAfterLoss) -> Iterator[str]:
     for place in {each for _, each, _ in answers.deleted}:
         before = max((below for when, each, below in answers.deleted if each == place and when <= at), default=0)
         if place in found.logs and found.logs[place].start < before:
             yield f"{name(place)} starts at {found.logs[place].start}, and was deleted before {before}"
 
 
-def _keys(answers: Answers, at: int, found: Found) -> Iterator[str]:
+def _keys(answers: AcknowledgedWork, at: int, found: FoundAfterLoss) -> Iterator[str]:
     log = found.logs.get(("compacted", 0))
     newest = {} if log is None else {key: value for _, key, value in log.rows}
     for key in {each for _, each, _ in answers.keyed}:

@@ -14,10 +14,10 @@ from semel import Admin, Consumer, TopicPartition
 from semel.errors import KafkaError
 from support.processes import BrokerProcess
 
-from faults.power.judge import Found, Log, problems
+from faults.power.judge import FoundAfterLoss, FoundPartition, problems
 from faults.power.lost_power import FileSystem, Survives
-from faults.power.recorded_disk import Kind, Record, RecordedDisk
-from faults.power.work import GROUP, ROUNDS, SETTINGS, Answers, Place, Work
+from faults.power.recorded_disk import DiskCall, DiskCallKind, RecordedDisk
+from faults.power.work import GROUP, ROUNDS, SETTINGS, AcknowledgedWork, Place, PowerLossWorkload
 
 AT_REST = {"log.retention.check.interval.ms": "3600000", "log.cleaner.enable": "false"}
 """Nothing is deleted while a broker after a loss is judged."""
@@ -29,11 +29,11 @@ INTERNAL = "__"
 class Recording(msgspec.Struct):
     """`records`: the disk calls. `answers`: those that clients got meanwhile."""
 
-    records: list[Record]
-    answers: Answers
+    records: list[DiskCall]
+    answers: AcknowledgedWork
 
 
-class Point(msgspec.Struct, frozen=True):
+class LossPoint(msgspec.Struct, frozen=True):
     """A loss of power right after the disk call `at`, counted from 1. `what`: this call, for reports."""
 
     at: int
@@ -52,11 +52,11 @@ async def record(directory: Path) -> Recording:
     disk = RecordedDisk(directory, data)
     broker = BrokerProcess(data, **SETTINGS)
     broker.prefix = disk.prefix
-    answers = Answers()
+    answers = AcknowledgedWork()
     try:
         for number, name in enumerate(ROUNDS):
             await asyncio.to_thread(broker.start, 60)
-            work = Work(broker.address, lambda: disk.count, name, answers)
+            work = PowerLossWorkload(broker.address, lambda: disk.count, name, answers)
             if number == 0:
                 await work.prepare()
             await work.do()
@@ -70,12 +70,12 @@ async def record(directory: Path) -> Recording:
         disk.close()
 
 
-def draw_points(records: Sequence[Record], count: int, rng: Random) -> list[Point]:
+def draw_points(records: Sequence[DiskCall], count: int, rng: Random) -> list[LossPoint]:
     """So many points, spread evenly over the kinds of calls, and over the files and directories that they concern."""
     by_what: dict[str, list[int]] = {}
     for at, what in enumerate(described(records), 1):
         by_what.setdefault(what, []).append(at)
-    points: dict[tuple[int, Survives], Point] = {}
+    points: dict[tuple[int, Survives], LossPoint] = {}
     waiting = [list(ats) for _, ats in sorted(by_what.items())]
     names = {at: what for what, ats in by_what.items() for at in ats}
     while len(points) < count and any(waiting):
@@ -83,24 +83,24 @@ def draw_points(records: Sequence[Record], count: int, rng: Random) -> list[Poin
             if ats and len(points) < count:
                 at = ats.pop(rng.randrange(len(ats)))
                 survives = rng.choice(list(Survives))
-                points[at, survives] = Point(at, names[at], survives, rng.randrange(1 << 30))
+                points[at, survives] = LossPoint(at, names[at], survives, rng.randrange(1 << 30))
     return sorted(points.values(), key=lambda point: point.at)
 
 
-def described(records: Sequence[Record]) -> Iterator[str]:
+def described(records: Sequence[DiskCall]) -> Iterator[str]:
     """Each call in words: what it does to which kind of file."""
     paths: dict[int, str] = {}
     begun: dict[int, str] = {}
     for at, record in enumerate(records, 1):
-        if record.kind is Kind.CREATE:
+        if record.kind is DiskCallKind.CREATE:
             paths[record.inode] = record.path
         path = record.path or paths.get(record.inode, "")
         what = f"{record.kind.name.lower().replace('_', ' ')} {kind_of(path)}".strip()
-        if record.kind is Kind.RENAME:
+        if record.kind is DiskCallKind.RENAME:
             what = f"rename {kind_of(record.path)} to {kind_of(record.other)}"
-        elif record.kind in (Kind.SYNC, Kind.SYNC_ALL):
+        elif record.kind in (DiskCallKind.SYNC, DiskCallKind.SYNC_ALL):
             begun[at] = f"end of {what}"
-        elif record.kind is Kind.SYNCED:
+        elif record.kind is DiskCallKind.SYNCED:
             what = begun[record.inode]
         yield what
 
@@ -117,7 +117,7 @@ def kind_of(path: str) -> str:
     return "a log directory" if name.rpartition("-")[2].isdigit() else name
 
 
-async def try_point(recording: Recording, point: Point, directory: Path) -> list[str]:
+async def try_point(recording: Recording, point: LossPoint, directory: Path) -> list[str]:
     """What is wrong after this loss; empty: nothing."""
     system = FileSystem()
     for each in recording.records[: point.at]:
@@ -151,9 +151,9 @@ def write_out(files: dict[str, bytes | None], root: Path) -> None:
             (root / path).write_bytes(data)
 
 
-async def read(address: str) -> Found:
+async def read(address: str) -> FoundAfterLoss:
     """All that a read-committed consumer finds, once no transaction is open."""
-    logs: dict[Place, Log] = {}
+    logs: dict[Place, FoundPartition] = {}
     async with asyncio.timeout(READ_S), Admin(bootstrap_servers=address) as admin:
         topics = [each for each in await admin.describe_topics() if not each.name.startswith(INTERNAL)]
         places = [TopicPartition(topic.name, part.partition) for topic in topics for part in topic.partitions]
@@ -166,13 +166,13 @@ async def read(address: str) -> Found:
             await asyncio.sleep(LOOK_S)
         starts = await admin.list_offsets(dict.fromkeys(places, -2)) if places else {}
         for place in places:
-            logs[place.topic, place.partition] = Log(starts[place].offset, ends[place].offset, [])
+            logs[place.topic, place.partition] = FoundPartition(starts[place].offset, ends[place].offset, [])
         await _read_records(address, places, logs)
         committed = await admin.list_consumer_group_offsets(GROUP)
-    return Found(logs, {(place.topic, place.partition): each.offset for place, each in committed.items()})
+    return FoundAfterLoss(logs, {(place.topic, place.partition): each.offset for place, each in committed.items()})
 
 
-async def _read_records(address: str, places: Sequence[TopicPartition], logs: dict[Place, Log]) -> None:
+async def _read_records(address: str, places: Sequence[TopicPartition], logs: dict[Place, FoundPartition]) -> None:
     settings: Any = {"isolation_level": "read_committed", "enable_auto_commit": False, "auto_offset_reset": "earliest"}
     async with Consumer(bootstrap_servers=address, **settings) as consumer:
         consumer.assign(list(places))
@@ -191,7 +191,7 @@ async def _read_records(address: str, places: Sequence[TopicPartition], logs: di
 
 
 async def try_points(
-    recording: Recording, points: Sequence[Point], directory: Path, say: Callable[[Point, list[str]], None]
+    recording: Recording, points: Sequence[LossPoint], directory: Path, say: Callable[[LossPoint, list[str]], None]
 ) -> int:
     """Try each; returns how many are wrong. The directory of a wrong one is kept."""
     wrong = 0

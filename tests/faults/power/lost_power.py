@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from random import Random
 
-from faults.power.recorded_disk import Kind, Record
+from faults.power.recorded_disk import DiskCall, DiskCallKind
 
 SECTOR_BYTES = 512
 
@@ -26,7 +26,7 @@ class Survives(StrEnum):
     """Those up to some moment."""
 
 
-class Node:
+class FileHistory:
     """A file or a directory. `steps`: the bytes after each sync and now; a truncation is a step, too."""
 
     def __init__(self, *, is_directory: bool = False) -> None:
@@ -35,18 +35,23 @@ class Node:
         self.durable_data = b""
         self.before: list[bytes] = []
         """The bytes before each truncation that is not durable."""
-        self.entries: dict[str, Node] = {}
-        self.durable_entries: dict[str, Node] = {}
+        self.entries: dict[str, FileHistory] = {}
+        self.durable_entries: dict[str, FileHistory] = {}
 
 
-Names = list[tuple[Node, str, Node | None]]
+Names = list[tuple[FileHistory, str, FileHistory | None]]
 """One change of names: directory, name, and what it names then; None: nothing."""
 
 
-class Syncing:
+class StartedSync:
     """A sync that has begun: what will be durable once it ends."""
 
-    def __init__(self, files: Mapping[Node, bytes], directories: Mapping[Node, dict[str, Node]], changes: int) -> None:
+    def __init__(
+        self,
+        files: Mapping[FileHistory, bytes],
+        directories: Mapping[FileHistory, dict[str, FileHistory]],
+        changes: int,
+    ) -> None:
         self.files, self.directories, self.changes = files, directories, changes
 
 
@@ -54,37 +59,37 @@ class FileSystem:
     """`apply` the records one after the other. `after_loss` is what a start may find."""
 
     def __init__(self) -> None:
-        self.root = Node(is_directory=True)
-        self._inodes: dict[int, Node] = {}
-        self._syncing: dict[int, Syncing] = {}
+        self.root = FileHistory(is_directory=True)
+        self._inodes: dict[int, FileHistory] = {}
+        self._syncing: dict[int, StartedSync] = {}
         self._changes: list[tuple[int, Names]] = []
         """The changes of names that are not durable, with their numbers."""
         self._number = 0
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: DiskCall) -> None:
         """The next record."""
         self._number += 1
         match record.kind:
-            case Kind.CREATE:
-                node = self._inodes[record.inode] = Node()
+            case DiskCallKind.CREATE:
+                node = self._inodes[record.inode] = FileHistory()
                 self._rename([(*self._place(record.path), node)])
-            case Kind.MKDIR:
-                self._rename([(*self._place(record.path), Node(is_directory=True))])
-            case Kind.RENAME:
+            case DiskCallKind.MKDIR:
+                self._rename([(*self._place(record.path), FileHistory(is_directory=True))])
+            case DiskCallKind.RENAME:
                 old, new = self._place(record.path), self._place(record.other)
                 self._rename([(*old, None), (*new, old[0].entries[old[1]])])
-            case Kind.UNLINK | Kind.RMDIR:
+            case DiskCallKind.UNLINK | DiskCallKind.RMDIR:
                 self._rename([(*self._place(record.path), None)])
-            case Kind.WRITE:
+            case DiskCallKind.WRITE:
                 self._write(self._inodes[record.inode], record.number, record.data)
-            case Kind.TRUNCATE:
+            case DiskCallKind.TRUNCATE:
                 self._truncate(self._inodes[record.inode], record.number)
-            case Kind.SYNC | Kind.SYNC_ALL:
+            case DiskCallKind.SYNC | DiskCallKind.SYNC_ALL:
                 self._syncing[self._number] = self._begin(record)
-            case Kind.SYNCED:
+            case DiskCallKind.SYNCED:
                 self._end(self._syncing.pop(record.inode))
 
-    def _place(self, path: str) -> tuple[Node, str]:
+    def _place(self, path: str) -> tuple[FileHistory, str]:
         """The directory of a path, and its name there."""
         *directories, name = path.split("/")
         node = self.root
@@ -98,18 +103,18 @@ class FileSystem:
         self._changes.append((self._number, names))
 
     @staticmethod
-    def _write(node: Node, at: int, data: bytes) -> None:
+    def _write(node: FileHistory, at: int, data: bytes) -> None:
         if at > len(node.data):
             node.data += bytes(at - len(node.data))
         node.data[at : at + len(data)] = data
 
     @staticmethod
-    def _truncate(node: Node, size: int) -> None:
+    def _truncate(node: FileHistory, size: int) -> None:
         node.before.append(bytes(node.data))
         node.data = node.data[:size] + bytes(max(0, size - len(node.data)))
 
-    def _begin(self, record: Record) -> Syncing:
-        if record.kind is Kind.SYNC_ALL:
+    def _begin(self, record: DiskCall) -> StartedSync:
+        if record.kind is DiskCallKind.SYNC_ALL:
             nodes = list(self._nodes())
         elif record.inode:
             nodes = [self._inodes[record.inode]]
@@ -117,9 +122,9 @@ class FileSystem:
             place = self._place(record.path) if record.path else None
             nodes = [self.root if place is None else place[0].entries[place[1]]]
         files = {node: bytes(node.data) for node in nodes if not node.is_directory}
-        return Syncing(files, {node: dict(node.entries) for node in nodes if node.is_directory}, self._number)
+        return StartedSync(files, {node: dict(node.entries) for node in nodes if node.is_directory}, self._number)
 
-    def _nodes(self) -> Iterator[Node]:
+    def _nodes(self) -> Iterator[FileHistory]:
         """All that have a name, or are open."""
         found = dict.fromkeys(self._inodes.values())
         waiting = [self.root]
@@ -129,7 +134,7 @@ class FileSystem:
             waiting += [each for each in node.entries.values() if each.is_directory]
         return iter(found)
 
-    def _end(self, syncing: Syncing) -> None:
+    def _end(self, syncing: StartedSync) -> None:
         for node, data in syncing.files.items():
             node.durable_data, node.before = data, []
         for node, entries in syncing.directories.items():
@@ -146,9 +151,9 @@ class FileSystem:
 
     def after_loss(self, rng: Random, survives: Survives) -> dict[str, bytes | None]:
         """The files and, as None, the directories that a start finds, by path."""
-        directories: dict[Node, dict[str, Node]] = {}
+        directories: dict[FileHistory, dict[str, FileHistory]] = {}
 
-        def entries_of(node: Node) -> dict[str, Node]:
+        def entries_of(node: FileHistory) -> dict[str, FileHistory]:
             return directories.setdefault(node, dict(node.durable_entries))
 
         for names in self._surviving(rng, survives):
@@ -186,7 +191,7 @@ class FileSystem:
         return len(self._changes) + files
 
 
-def put(entries: dict[str, Node], name: str, node: Node | None) -> None:
+def put(entries: dict[str, FileHistory], name: str, node: FileHistory | None) -> None:
     """Let a name name this node; None: nothing."""
     if node is None:
         entries.pop(name, None)
@@ -194,7 +199,7 @@ def put(entries: dict[str, Node], name: str, node: Node | None) -> None:
         entries[name] = node
 
 
-def bytes_after_loss(node: Node, rng: Random, survives: Survives) -> bytes:
+def bytes_after_loss(node: FileHistory, rng: Random, survives: Survives) -> bytes:
     """The durable bytes of a file, and of those that are not durable a part: any sectors of the last ones.
 
     A truncation that is not durable has happened or not.

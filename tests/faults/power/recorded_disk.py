@@ -26,7 +26,7 @@ HEAD = struct.Struct("=4I2Q")
 COUNT = struct.Struct("=Q")
 
 
-class Kind(IntEnum):
+class DiskCallKind(IntEnum):
     """What a record tells; the values are those of `recorded_disk.c`."""
 
     CREATE = 1
@@ -41,14 +41,14 @@ class Kind(IntEnum):
     SYNCED = 10
 
 
-class Record(msgspec.Struct, frozen=True):
+class DiskCall(msgspec.Struct, frozen=True):
     """One call that has succeeded; of a sync its begin, and its end as SYNCED.
 
     `path`, `other`: below the root; `other` is the new one of a rename. `inode`: of the file; for SYNCED the number of
     the record of the begin, counted from 1. `number`: the position of a write, the new size.
     """
 
-    kind: Kind
+    kind: DiskCallKind
     path: str
     other: str
     inode: int
@@ -76,7 +76,7 @@ class RecordedDisk:
         number: int = COUNT.unpack_from(self._page)[0]
         return number
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[DiskCall]:
         """All records, in their order."""
         data, at = self._log.read_bytes(), 0
         while at < len(data):
@@ -86,7 +86,7 @@ class RecordedDisk:
             for length in (path, other, size):
                 parts.append(data[at : at + length])
                 at += length
-            yield Record(Kind(kind), parts[0].decode(), parts[1].decode(), inode, number, parts[2])
+            yield DiskCall(DiskCallKind(kind), parts[0].decode(), parts[1].decode(), inode, number, parts[2])
 
     def close(self) -> None:
         self._page.close()

@@ -30,7 +30,7 @@ GROUP = "group"
 TRANSACTION_TIMEOUT_MS = 1_000
 
 
-class Answers(msgspec.Struct):
+class AcknowledgedWork(msgspec.Struct):
     """What clients asked for, and what was acknowledged. `at`: the number of the last disk call before that."""
 
     sent: dict[str, tuple[Place, int]] = {}
@@ -61,10 +61,10 @@ class Answers(msgspec.Struct):
         return found[number] if number < len(found) else None
 
 
-class Work:
+class PowerLossWorkload:
     """`count`: the number of disk calls so far."""
 
-    def __init__(self, address: str, count: Callable[[], int], round_name: str, answers: Answers) -> None:
+    def __init__(self, address: str, count: Callable[[], int], round_name: str, answers: AcknowledgedWork) -> None:
         self._address, self._count, self._round, self.answers = address, count, round_name, answers
         self._number = 0
 

@@ -29,7 +29,7 @@ from support.etcd import WHY_NOT, binary
 
 from faults.held_disk import ALL, SYNCS, why_not
 from faults.slow_disk import alone, three
-from faults.slow_disk.measure import Result, measure
+from faults.slow_disk.measure import BystanderLatency, measure
 
 BOUND_MS = 50.0
 ROWS = {1: alone.ROWS, 3: three.ROWS}
@@ -40,15 +40,15 @@ TITLE = (
 
 
 async def measured(
-    brokers: int, directory: Path, ms: int, calls: int, only: list[str], say: Callable[[Result], None]
-) -> list[Result]:
+    brokers: int, directory: Path, ms: int, calls: int, only: list[str], say: Callable[[BystanderLatency], None]
+) -> list[BystanderLatency]:
     """The rows of this number of brokers."""
     if brokers == 1:
         return await measure(alone.Alone(directory), alone.ROWS, ms, calls, only, say)
-    return await measure(three.Three(directory), three.ROWS, ms, calls, only, say)
+    return await measure(three.ThreeMeasuredBrokers(directory), three.ROWS, ms, calls, only, say)
 
 
-def cells(by_ms: Mapping[int, list[Result]]) -> list[list[str]]:
+def cells(by_ms: Mapping[int, list[BystanderLatency]]) -> list[list[str]]:
     """The table: its head, then a line for each row."""
     head = ["work"]
     for ms in by_ms:
@@ -92,7 +92,7 @@ def main() -> int:
         console.print(f"no such row: {', '.join(sorted(unknown))}; choose from {', '.join(ROWS[given.brokers])}")
         return 2
 
-    def say(result: Result) -> None:
+    def say(result: BystanderLatency) -> None:
         color = "red" if result.error or result.longest_ms > BOUND_MS else "green"
         waited = f"{result.longest_ms:.0f} ms"
         if result.raw_ms > result.longest_ms + 1:

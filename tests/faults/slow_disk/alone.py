@@ -22,7 +22,7 @@ from semel.admin import (
 )
 
 from faults.slow_disk.held_broker import PIPE_BYTES, HeldBroker
-from faults.slow_disk.measure import CLIENT, Row, Scene
+from faults.slow_disk.measure import CLIENT, LoadCase, MeasuredCluster
 
 SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "5000",
@@ -39,7 +39,7 @@ OPEN = 5
 LEFT_UNREAD = 60
 
 
-class Alone(Scene):
+class Alone(MeasuredCluster):
     """One broker, an administrator and a producer."""
 
     def __init__(self, directory: Path) -> None:
@@ -218,29 +218,31 @@ class Alone(Scene):
         await self._fill("known", 20)
 
 
-ROWS: Mapping[str, Row[Alone]] = {
-    "partitions": Row("140 partitions created", Alone.partitions_created),
-    "first": Row("first records of 20 partitions", Alone.first_records),
-    "produces": Row("40 produces to known partitions", Alone.produces),
-    "rolls": Row("8 rolls, first records of 60, and a sweep", Alone.rolls),
-    "snapshots": Row("20 producers write to a log that rolls: snapshots, and a sweep", Alone.snapshots),
-    "retention": Row("retention deletes segments of 4 partitions", Alone.retention),
-    "id": Row("a new transactional id, one transaction", Alone.new_transactional_id),
-    "transactions": Row("6 transactions of a known id", Alone.transactions),
-    "group": Row("a new group joins and commits", Alone.new_group),
-    "consumer-group": Row("a new group of KIP-848 joins and commits", Alone.new_consumer_group),
-    "compaction": Row("compaction of 5 segments", Alone.compaction),
-    "records": Row("DeleteRecords", Alone.records_deleted),
-    "many-records": Row("DeleteRecords of 1,000 partitions", Alone.many_records_deleted),
-    "topic": Row("a topic of 10 partitions deleted", Alone.topic_deleted),
-    "renewed": Row(
+ROWS: Mapping[str, LoadCase[Alone]] = {
+    "partitions": LoadCase("140 partitions created", Alone.partitions_created),
+    "first": LoadCase("first records of 20 partitions", Alone.first_records),
+    "produces": LoadCase("40 produces to known partitions", Alone.produces),
+    "rolls": LoadCase("8 rolls, first records of 60, and a sweep", Alone.rolls),
+    "snapshots": LoadCase("20 producers write to a log that rolls: snapshots, and a sweep", Alone.snapshots),
+    "retention": LoadCase("retention deletes segments of 4 partitions", Alone.retention),
+    "id": LoadCase("a new transactional id, one transaction", Alone.new_transactional_id),
+    "transactions": LoadCase("6 transactions of a known id", Alone.transactions),
+    "group": LoadCase("a new group joins and commits", Alone.new_group),
+    "consumer-group": LoadCase("a new group of KIP-848 joins and commits", Alone.new_consumer_group),
+    "compaction": LoadCase("compaction of 5 segments", Alone.compaction),
+    "records": LoadCase("DeleteRecords", Alone.records_deleted),
+    "many-records": LoadCase("DeleteRecords of 1,000 partitions", Alone.many_records_deleted),
+    "topic": LoadCase("a topic of 10 partitions deleted", Alone.topic_deleted),
+    "renewed": LoadCase(
         "a topic of 10 partitions created, written and deleted, three times", Alone.topic_created_and_deleted
     ),
-    "quotas": Row("5 quotas written", Alone.quotas),
-    "credentials": Row("5 users created", Alone.credentials),
-    "acls": Row("5 ACLs created", Alone.acls),
-    "unread": Row("output and audit log are full pipes, first records of 20", Alone.outputs_unread),
-    "resumed": Row("a start after kill -9, and 5 open transactions committed", Alone.transactions_resumed, Alone.kill),
-    "stop": Row("SIGTERM", Alone.stop),
-    "start": Row("a start after it, and 20 produces", Alone.started_again),
+    "quotas": LoadCase("5 quotas written", Alone.quotas),
+    "credentials": LoadCase("5 users created", Alone.credentials),
+    "acls": LoadCase("5 ACLs created", Alone.acls),
+    "unread": LoadCase("output and audit log are full pipes, first records of 20", Alone.outputs_unread),
+    "resumed": LoadCase(
+        "a start after kill -9, and 5 open transactions committed", Alone.transactions_resumed, Alone.kill
+    ),
+    "stop": LoadCase("SIGTERM", Alone.stop),
+    "start": LoadCase("a start after it, and 20 produces", Alone.started_again),
 }

@@ -19,10 +19,10 @@ ROW_S = 120.0
 AFTERWARDS_S = 0.3
 CLIENT: Any = {"request_timeout_ms": 60_000}
 
-S = TypeVar("S", bound="Scene")
+S = TypeVar("S", bound="MeasuredCluster")
 
 
-class Row(Generic[S]):
+class LoadCase(Generic[S]):
     """What clients do, and what is prepared before the bystanders count."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Row(Generic[S]):
         self.title, self.act, self.before = title, act, before
 
 
-class Result(msgspec.Struct, frozen=True):
+class BystanderLatency(msgspec.Struct, frozen=True):
     """The longest wait and the median of all bystanders in ms, without the time for which the processes waited for a
     CPU; `raw_ms`: the longest wait with it. The syncs, and those on the first threads of the brokers.
     """
@@ -50,7 +50,7 @@ class Result(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Scene(ABC):
+class MeasuredCluster(ABC):
     """The brokers, by name, and the clients that work on them."""
 
     def __init__(self, brokers: Mapping[str, HeldBroker]) -> None:
@@ -85,47 +85,54 @@ class Scene(ABC):
 
 
 async def measure(
-    scene: S, rows: Mapping[str, Row[S]], ms: int, calls: int, only: Sequence[str], say: Callable[[Result], None]
-) -> list[Result]:
+    topic_broker: S,
+    rows: Mapping[str, LoadCase[S]],
+    ms: int,
+    calls: int,
+    only: Sequence[str],
+    say: Callable[[BystanderLatency], None],
+) -> list[BystanderLatency]:
     """The results of the rows. The disks turn slow once the topics are there."""
-    results: list[Result] = []
+    results: list[BystanderLatency] = []
     try:
-        await scene.up()
-        async with scene.clients():
-            await scene.prepare()
-            for broker in scene.brokers.values():
+        await topic_broker.up()
+        async with topic_broker.clients():
+            await topic_broker.prepare()
+            for broker in topic_broker.brokers.values():
                 broker.held.set(calls=calls, ms=ms)
-            await scene.become_slow()
+            await topic_broker.become_slow()
             for name, row in rows.items():
                 if not only or name in only:
-                    results.append(await _measured(scene, row))
+                    results.append(await _measured(topic_broker, row))
                     say(results[-1])
-            for broker in scene.brokers.values():
+            for broker in topic_broker.brokers.values():
                 broker.held.set()
     finally:
-        await scene.end()
+        await topic_broker.end()
     return results
 
 
-async def _measured(scene: S, row: Row[S]) -> Result:
+async def _measured(topic_broker: S, row: LoadCase[S]) -> BystanderLatency:
     error = ""
-    scene.remarks = []
-    for broker in scene.brokers.values():
+    topic_broker.remarks = []
+    for broker in topic_broker.brokers.values():
         broker.stalls()  # those of the row before
-    began, began_ns, before = time.monotonic(), time.monotonic_ns(), _counts(scene)
+    began, began_ns, before = time.monotonic(), time.monotonic_ns(), _counts(topic_broker)
     try:
         async with asyncio.timeout(ROW_S):
             if row.before is not None:
-                await row.before(scene)
-                began, began_ns, before = time.monotonic(), time.monotonic_ns(), _counts(scene)
-            await row.act(scene)
+                await row.before(topic_broker)
+                began, began_ns, before = time.monotonic(), time.monotonic_ns(), _counts(topic_broker)
+            await row.act(topic_broker)
     except (KafkaError, TimeoutError, RuntimeError) as caught:
         error = f"{type(caught).__name__}: {caught}"
     await asyncio.sleep(AFTERWARDS_S)
-    took_s, after = time.monotonic() - began, _counts(scene)
-    stalls = [f"{name} stood still, {each}" for name, broker in scene.brokers.items() for each in broker.stalls()]
-    waits = [wait for broker in scene.brokers.values() for wait in await broker.waits(began_ns)]
-    return Result(
+    took_s, after = time.monotonic() - began, _counts(topic_broker)
+    stalls = [
+        f"{name} stood still, {each}" for name, broker in topic_broker.brokers.items() for each in broker.stalls()
+    ]
+    waits = [wait for broker in topic_broker.brokers.values() for wait in await broker.waits(began_ns)]
+    return BystanderLatency(
         row.title,
         max((wait.for_broker_ms for wait in waits), default=0.0),
         max((wait.ms for wait in waits), default=0.0),
@@ -133,12 +140,12 @@ async def _measured(scene: S, row: Row[S]) -> Result:
         took_s,
         after[0] - before[0],
         after[1] - before[1],
-        [*scene.remarks, *stalls],
+        [*topic_broker.remarks, *stalls],
         error,
     )
 
 
-def _counts(scene: Scene) -> tuple[int, int]:
+def _counts(topic_broker: MeasuredCluster) -> tuple[int, int]:
     """The calls so far, and those on the first threads."""
-    counts = [broker.held.counts for broker in scene.brokers.values()]
+    counts = [broker.held.counts for broker in topic_broker.brokers.values()]
     return sum(count.made for count in counts), sum(count.made_main for count in counts)

@@ -14,7 +14,7 @@ from semel.structs import PartitionMetadata
 from support.etcd import EtcdProcess
 
 from faults.slow_disk.held_broker import HeldBroker
-from faults.slow_disk.measure import CLIENT, Row, Scene
+from faults.slow_disk.measure import CLIENT, LoadCase, MeasuredCluster
 
 NODES = (1, 2, 3)
 SETTINGS = {
@@ -34,7 +34,7 @@ LOOK_S = 0.05
 CUT_OFF_RECORDS = 200
 
 
-class Three(Scene):
+class ThreeMeasuredBrokers(MeasuredCluster):
     """Three brokers. Topics have three replicas, but for those that move."""
 
     def __init__(self, directory: Path) -> None:
@@ -204,15 +204,17 @@ def _signal(brokers: Iterable[HeldBroker], number: signal.Signals) -> None:
         os.kill(broker.process.pid, number)
 
 
-ROWS: Mapping[str, Row[Three]] = {
-    "first": Row("first records of 20 partitions", Three.first_records),
-    "produces": Row("40 produces to known partitions", Three.produces),
-    "rolls": Row("120 rolls, and a sweep", Three.rolls),
-    "transactions": Row("a new transactional id, 3 transactions", Three.transactions),
-    "records": Row("DeleteRecords of 20 partitions", Three.records_deleted),
-    "topic": Row("a topic of 20 partitions deleted", Three.topic_deleted),
-    "moved": Row("20 replicas move to other brokers", Three.replicas_moved),
-    "elected": Row("20 partitions get another leader", Three.leaders_elected),
-    "stop": Row("SIGTERM of a broker, its start, and 20 produces", Three.stopped_and_started),
-    "truncated": Row("a former leader starts and truncates 20 logs", Three.truncated, Three.part),
+ROWS: Mapping[str, LoadCase[ThreeMeasuredBrokers]] = {
+    "first": LoadCase("first records of 20 partitions", ThreeMeasuredBrokers.first_records),
+    "produces": LoadCase("40 produces to known partitions", ThreeMeasuredBrokers.produces),
+    "rolls": LoadCase("120 rolls, and a sweep", ThreeMeasuredBrokers.rolls),
+    "transactions": LoadCase("a new transactional id, 3 transactions", ThreeMeasuredBrokers.transactions),
+    "records": LoadCase("DeleteRecords of 20 partitions", ThreeMeasuredBrokers.records_deleted),
+    "topic": LoadCase("a topic of 20 partitions deleted", ThreeMeasuredBrokers.topic_deleted),
+    "moved": LoadCase("20 replicas move to other brokers", ThreeMeasuredBrokers.replicas_moved),
+    "elected": LoadCase("20 partitions get another leader", ThreeMeasuredBrokers.leaders_elected),
+    "stop": LoadCase("SIGTERM of a broker, its start, and 20 produces", ThreeMeasuredBrokers.stopped_and_started),
+    "truncated": LoadCase(
+        "a former leader starts and truncates 20 logs", ThreeMeasuredBrokers.truncated, ThreeMeasuredBrokers.part
+    ),
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pipeline.drivers import FILES, Driver, Fault, environment, faulty_queries
+from pipeline.drivers import FILES, PipelineDriver, QueryFault, environment, faulty_queries
 from pipeline.fault_points import arm, wait_for
 from support.processes import BrokerProcess
 from support.spark import SparkCluster
@@ -63,15 +63,15 @@ def test_racing_killed_and_resumed_attempts_leave_every_row_once(
 ) -> None:
     monkeypatch.setenv("SPARK_SETTINGS", " ".join(f"{name}={value}" for name, value in SETTINGS.items()))
     faults = [
-        Fault("after-prepare", 1, "hold"),  # has written all rows, and so does another attempt
-        Fault("in-write", 1, "hold"),  # another attempt overtakes it in the middle
-        Fault("in-write", 1, "exit"),
-        Fault("after-prepare", 1, "exit"),
+        QueryFault("after-prepare", 1, "hold"),  # has written all rows, and so does another attempt
+        QueryFault("in-write", 1, "hold"),  # another attempt overtakes it in the middle
+        QueryFault("in-write", 1, "exit"),
+        QueryFault("after-prepare", 1, "exit"),
     ]
     queries = faulty_queries(tmp_path, broker.address, faults)
-    (zombie,) = faulty_queries(tmp_path, broker.address, [Fault("in-write", 1, "stop")])
+    (zombie,) = faulty_queries(tmp_path, broker.address, [QueryFault("in-write", 1, "stop")])
     arm(zombie.case.points, "after-begin", 1, "hold")  # held until the others no longer use both executors
-    with Driver(broker.address, [*queries, zombie], cluster.master) as driver:
+    with PipelineDriver(broker.address, [*queries, zombie], cluster.master) as driver:
         for each in queries:
             assert driver.until_ended(each) == ""
             assert each.arrived

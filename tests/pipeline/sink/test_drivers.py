@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pipeline.drivers import FILES, Driver, Fault, faulty_queries
+from pipeline.drivers import FILES, PipelineDriver, QueryFault, faulty_queries
 from pipeline.fault_points import POINTS
 from support.processes import BrokerProcess
 
-HELD = [*(Fault(point, 1, "hold") for point in POINTS), Fault("before-decide", 0, "hold")]
+HELD = [*(QueryFault(point, 1, "hold") for point in POINTS), QueryFault("before-decide", 0, "hold")]
 
 SEMEL_ONLY = pytest.mark.semel_only("the sink is exactly once by transaction groups (BeginTransactionGroup, API 20001)")
 pytestmark = [SEMEL_ONLY, pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -29,9 +29,9 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     broker.stop()
 
 
-def run_to_the_end(address: str, driver: Driver) -> None:
+def run_to_the_end(address: str, driver: PipelineDriver) -> None:
     """Run another driver on the checkpoints of the failed one; then every row must be there once."""
-    with Driver(address, driver.queries) as successor:
+    with PipelineDriver(address, driver.queries) as successor:
         assert set(successor.until_all_ended().values()) == {""}
     for each in driver.queries:
         each.case.check(FILES)
@@ -39,7 +39,7 @@ def run_to_the_end(address: str, driver: Driver) -> None:
 
 @pytest.mark.crash
 def test_a_driver_killed_at_any_point_leaves_every_row_once(tmp_path: Path, broker: BrokerProcess) -> None:
-    with Driver(broker.address, faulty_queries(tmp_path, broker.address, HELD)) as driver:
+    with PipelineDriver(broker.address, faulty_queries(tmp_path, broker.address, HELD)) as driver:
         driver.until_all_arrived()
         driver.kill()
         for each in driver.queries:  # also after the commit: Spark's own log does not have it yet
@@ -49,7 +49,7 @@ def test_a_driver_killed_at_any_point_leaves_every_row_once(tmp_path: Path, brok
 
 @pytest.mark.crash
 def test_a_replaced_driver_that_resumes_changes_nothing(tmp_path: Path, broker: BrokerProcess) -> None:
-    with Driver(broker.address, faulty_queries(tmp_path, broker.address, HELD)) as driver:
+    with PipelineDriver(broker.address, faulty_queries(tmp_path, broker.address, HELD)) as driver:
         driver.until_all_arrived()
         driver.signal(signal.SIGSTOP)
         broker.kill()
@@ -70,7 +70,7 @@ def test_a_replaced_driver_that_resumes_changes_nothing(tmp_path: Path, broker: 
 
 
 def test_a_broker_killed_at_any_point_leaves_every_row_once(tmp_path: Path, broker: BrokerProcess) -> None:
-    with Driver(broker.address, faulty_queries(tmp_path, broker.address, HELD)) as driver:
+    with PipelineDriver(broker.address, faulty_queries(tmp_path, broker.address, HELD)) as driver:
         driver.until_all_arrived()
         broker.kill()
         driver.release()
@@ -80,9 +80,13 @@ def test_a_broker_killed_at_any_point_leaves_every_row_once(tmp_path: Path, brok
             each.case.check(FILES)
 
 
-RECOVERED = [Fault("in-write", 1, "exit"), Fault("after-prepare", 1, "exit"), Fault("in-write", 0, "raise")]
-FAILED = [Fault(point, 1, "raise") for point in ("after-begin", "before-decide", "after-decide")]
-UNLOGGED = Fault("after-decide", 1, "unlog")
+RECOVERED = [
+    QueryFault("in-write", 1, "exit"),
+    QueryFault("after-prepare", 1, "exit"),
+    QueryFault("in-write", 0, "raise"),
+]
+FAILED = [QueryFault(point, 1, "raise") for point in ("after-begin", "before-decide", "after-decide")]
+UNLOGGED = QueryFault("after-decide", 1, "unlog")
 """commit() returns; Spark's next action fails."""
 
 
@@ -92,7 +96,7 @@ def test_failing_tasks_and_commits_leave_every_row_once(tmp_path: Path, broker: 
     batch is committed in the sink but not in Spark's own log.
     """
     queries = faulty_queries(tmp_path, broker.address, [*RECOVERED, *FAILED, UNLOGGED])
-    with Driver(broker.address, queries) as driver:
+    with PipelineDriver(broker.address, queries) as driver:
         driver.until_all_ended()
         for each in queries:
             assert each.arrived

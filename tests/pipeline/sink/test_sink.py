@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pipeline.fault_points import FaultPointSource, arm
-from pipeline.queries import Case, committed
+from pipeline.queries import QueryCase, committed
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, udf, window
 from pyspark_semel.sink import foreach
@@ -25,11 +25,11 @@ pytestmark = [SEMEL_ONLY, pytest.mark.semel(settings={"num.partitions": 3}), pyt
 
 
 @pytest.fixture
-def case(semel_broker: EphemeralBroker, tmp_path: Path) -> Case:
-    return Case(tmp_path / "out", semel_broker.bootstrap_servers)
+def case(semel_broker: EphemeralBroker, tmp_path: Path) -> QueryCase:
+    return QueryCase(tmp_path / "out", semel_broker.bootstrap_servers)
 
 
-def described(case: Case) -> TransactionGroupDescription:
+def described(case: QueryCase) -> TransactionGroupDescription:
     async def ask() -> TransactionGroupDescription:
         async with Admin(bootstrap_servers=case.address) as admin:
             (group,) = await admin.describe_transaction_groups([case.name])
@@ -38,11 +38,11 @@ def described(case: Case) -> TransactionGroupDescription:
     return asyncio.run(ask())
 
 
-def last_token(case: Case) -> str | None:
+def last_token(case: QueryCase) -> str | None:
     return described(case).decided_token
 
 
-def batch_options(case: Case, **more: str) -> dict[str, str]:
+def batch_options(case: QueryCase, **more: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": case.address, **more}
 
 
@@ -50,7 +50,7 @@ def batch_options(case: Case, **more: str) -> dict[str, str]:
 
 
 @pytest.mark.smoke
-def test_a_stream_continues_from_its_checkpoint(spark: SparkSession, case: Case) -> None:
+def test_a_stream_continues_from_its_checkpoint(spark: SparkSession, case: QueryCase) -> None:
     case.add_file(0)
     case.start(case.rows(spark)).awaitTermination()
     case.check(1)
@@ -67,7 +67,7 @@ def test_a_stream_continues_from_its_checkpoint(spark: SparkSession, case: Case)
     assert len(records) == 81
 
 
-def test_a_batch_without_rows_commits_its_token(spark: SparkSession, case: Case) -> None:
+def test_a_batch_without_rows_commits_its_token(spark: SparkSession, case: QueryCase) -> None:
     case.add_file(0)
     case.add_file(1)
     query = case.start(case.rows(spark).filter("value LIKE '0:%'"))
@@ -76,7 +76,7 @@ def test_a_batch_without_rows_commits_its_token(spark: SparkSession, case: Case)
     assert last_token(case) == f"{query.id}:1"
 
 
-def test_at_least_once_needs_no_sink_id(spark: SparkSession, case: Case) -> None:
+def test_at_least_once_needs_no_sink_id(spark: SparkSession, case: QueryCase) -> None:
     case.add_file(0)
     options = {"semel.delivery": "at-least-once"}
     case.start(case.rows(spark), **options).awaitTermination()
@@ -84,14 +84,14 @@ def test_at_least_once_needs_no_sink_id(spark: SparkSession, case: Case) -> None
     assert [record.offset for record in committed(case.address, case.name) if record.partition == 0][:1] == [0]
 
 
-def test_an_invalid_column_fails_the_query_with_the_reason(spark: SparkSession, case: Case) -> None:
+def test_an_invalid_column_fails_the_query_with_the_reason(spark: SparkSession, case: QueryCase) -> None:
     case.add_file(0)
     query = case.start(case.rows(spark).selectExpr("key", "named_struct('a', value) AS value"))
     with pytest.raises(Exception, match=r"column 'value' is STRUCT<A:STRING>, and a topic takes STRING or BINARY"):
         query.awaitTermination()
 
 
-def test_a_query_without_its_checkpoint_is_refused_unless_it_replaces(spark: SparkSession, case: Case) -> None:
+def test_a_query_without_its_checkpoint_is_refused_unless_it_replaces(spark: SparkSession, case: QueryCase) -> None:
     case.add_file(0)
     first = case.start(case.rows(spark))
     first.awaitTermination()
@@ -104,7 +104,7 @@ def test_a_query_without_its_checkpoint_is_refused_unless_it_replaces(spark: Spa
     assert len(committed(case.address, case.name)) == 80
 
 
-def test_a_checkpoint_unknown_to_the_sink_is_refused(spark: SparkSession, case: Case) -> None:
+def test_a_checkpoint_unknown_to_the_sink_is_refused(spark: SparkSession, case: QueryCase) -> None:
     case.add_file(0)
     case.start(case.rows(spark)).awaitTermination()
     case.add_file(1)
@@ -116,7 +116,7 @@ def test_a_checkpoint_unknown_to_the_sink_is_refused(spark: SparkSession, case: 
     case.check(2)
 
 
-def test_late_rows_are_dropped_and_windows_appear_once(spark: SparkSession, case: Case) -> None:
+def test_late_rows_are_dropped_and_windows_appear_once(spark: SparkSession, case: QueryCase) -> None:
     """Append mode: a window appears when the watermark has passed it; a late row changes nothing."""
     minutes = [[0, 1, 9], [25], [27], [2, 26], [55]]  # 2 is late: two batches ago the watermark came to 25 - 10
     for number, each in enumerate(minutes):
@@ -139,7 +139,7 @@ def test_late_rows_are_dropped_and_windows_appear_once(spark: SparkSession, case
 # Batches
 
 
-def test_a_batch_writes_all_columns(spark: SparkSession, case: Case) -> None:
+def test_a_batch_writes_all_columns(spark: SparkSession, case: QueryCase) -> None:
     rows = spark.createDataFrame(
         [
             (b"k1", b"v1", "t1", 2, [("h", b"1"), ("n", None)], 1.5),
@@ -156,7 +156,7 @@ def test_a_batch_writes_all_columns(spark: SparkSession, case: Case) -> None:
     assert two == {(None, None, ()), (b"", b"v3", ())}
 
 
-def names_in_lists(case: Case) -> list[str]:
+def names_in_lists(case: QueryCase) -> list[str]:
     """Return the transaction groups and the transactional ids that the brokers list."""
 
     async def ask() -> list[str]:
@@ -168,7 +168,9 @@ def names_in_lists(case: Case) -> list[str]:
     return asyncio.run(ask())
 
 
-def test_batch_writes_leave_no_transaction_groups_and_no_transactional_ids(spark: SparkSession, case: Case) -> None:
+def test_batch_writes_leave_no_transaction_groups_and_no_transactional_ids(
+    spark: SparkSession, case: QueryCase
+) -> None:
     rows = spark.range(0, 30, 1, 3).selectExpr("CAST(id AS STRING) AS value")
     for _ in range(10):
         rows.write.format("semel").mode("append").options(**batch_options(case, topic="t")).save()
@@ -176,7 +178,7 @@ def test_batch_writes_leave_no_transaction_groups_and_no_transactional_ids(spark
     assert names_in_lists(case) == []
 
 
-def test_a_named_batch_write_keeps_its_group(spark: SparkSession, case: Case) -> None:
+def test_a_named_batch_write_keeps_its_group(spark: SparkSession, case: QueryCase) -> None:
     rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
     rows.write.format("semel").mode("append").options(
         **batch_options(case, topic="t", **{"semel.sink.id": "nightly"})
@@ -185,7 +187,7 @@ def test_a_named_batch_write_keeps_its_group(spark: SparkSession, case: Case) ->
 
 
 @pytest.mark.parametrize("mode", [None, "error", "ignore", "overwrite"])
-def test_a_batch_write_needs_mode_append(spark: SparkSession, case: Case, mode: str | None) -> None:
+def test_a_batch_write_needs_mode_append(spark: SparkSession, case: QueryCase, mode: str | None) -> None:
     """Spark itself refuses its default mode for a data source in Python."""
     rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
     writer = rows.write.format("semel").options(**batch_options(case, topic="t"))
@@ -193,7 +195,7 @@ def test_a_batch_write_needs_mode_append(spark: SparkSession, case: Case, mode: 
         (writer if mode is None else writer.mode(mode)).save()
 
 
-def test_a_failed_batch_leaves_no_visible_row(spark: SparkSession, case: Case) -> None:
+def test_a_failed_batch_leaves_no_visible_row(spark: SparkSession, case: QueryCase) -> None:
     @udf("string")  # type: ignore[untyped-decorator,unused-ignore]
     def fails_late(number: int) -> str:
         if number == 39_999:
@@ -213,17 +215,19 @@ def test_a_failed_batch_leaves_no_visible_row(spark: SparkSession, case: Case) -
 
 
 @pytest.fixture
-def names(case: Case) -> dict[str, Any]:
+def names(case: QueryCase) -> dict[str, Any]:
     foreach._written.clear()
     return {"kafka.bootstrap.servers": case.address, "topic": case.name, "semel.sink.id": "each"}
 
 
-def run_each(spark: SparkSession, case: Case, each: Any) -> None:
+def run_each(spark: SparkSession, case: QueryCase, each: Any) -> None:
     query = case.rows(spark).writeStream.foreachBatch(each).trigger(availableNow=True)
     query.option("checkpointLocation", str(case.folder / "checkpoint")).start().awaitTermination()
 
 
-def test_foreach_batch_writes_a_repeated_batch_once(spark: SparkSession, case: Case, names: dict[str, str]) -> None:
+def test_foreach_batch_writes_a_repeated_batch_once(
+    spark: SparkSession, case: QueryCase, names: dict[str, str]
+) -> None:
     came: list[int] = []
 
     def each(rows: DataFrame, batch_id: int) -> None:
@@ -242,7 +246,7 @@ def test_foreach_batch_writes_a_repeated_batch_once(spark: SparkSession, case: C
 
 
 def test_ten_thousand_state_keys_give_ten_thousand_records(
-    spark: SparkSession, case: Case, names: dict[str, str]
+    spark: SparkSession, case: QueryCase, names: dict[str, str]
 ) -> None:
     """Output mode update: Spark does not allow it for a Python data source, so foreachBatch is used."""
     many = case.rows(spark).selectExpr("explode(sequence(0, 9999)) AS number").groupBy("number").count()
@@ -257,7 +261,7 @@ def test_ten_thousand_state_keys_give_ten_thousand_records(
 
 
 def test_a_second_write_of_a_batch_to_one_sink_is_an_error(
-    spark: SparkSession, case: Case, names: dict[str, str]
+    spark: SparkSession, case: QueryCase, names: dict[str, str]
 ) -> None:
     def each(rows: DataFrame, batch_id: int) -> None:
         write_batch(rows, batch_id, names)
@@ -269,7 +273,9 @@ def test_a_second_write_of_a_batch_to_one_sink_is_an_error(
     case.check(1)
 
 
-def test_outside_foreach_batch_a_query_id_is_required(spark: SparkSession, case: Case, names: dict[str, str]) -> None:
+def test_outside_foreach_batch_a_query_id_is_required(
+    spark: SparkSession, case: QueryCase, names: dict[str, str]
+) -> None:
     rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
     with pytest.raises(ValueError, match="give query_id"):
         write_batch(rows, 0, names)
@@ -287,7 +293,7 @@ def faulty_spark(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def test_the_rows_of_a_failed_batch_are_aborted_at_once(faulty_spark: SparkSession, case: Case) -> None:
+def test_the_rows_of_a_failed_batch_are_aborted_at_once(faulty_spark: SparkSession, case: QueryCase) -> None:
     """Spark reports no attempt to abort() if the only task has failed; the driver knows its step."""
     case.add_file(0)
     arm(case.points, "in-write", 0, "raise")
@@ -300,7 +306,7 @@ def test_the_rows_of_a_failed_batch_are_aborted_at_once(faulty_spark: SparkSessi
     case.check(1)
 
 
-def test_a_batch_repeated_with_other_settings_is_written_once(faulty_spark: SparkSession, case: Case) -> None:
+def test_a_batch_repeated_with_other_settings_is_written_once(faulty_spark: SparkSession, case: QueryCase) -> None:
     """A repeated batch may have another number of tasks, and other rows in each of them."""
     settings = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions")
     before = [faulty_spark.conf.get(name) for name in settings]
@@ -323,7 +329,7 @@ def test_a_batch_repeated_with_other_settings_is_written_once(faulty_spark: Spar
             faulty_spark.conf.set(name, value)
 
 
-def test_at_least_once_writes_a_repeated_batch_twice(faulty_spark: SparkSession, case: Case) -> None:
+def test_at_least_once_writes_a_repeated_batch_twice(faulty_spark: SparkSession, case: QueryCase) -> None:
     """The tests of exactly once would detect these duplicates."""
     case.add_file(0)
     arm(case.points, "after-decide", 0, "raise")
@@ -335,7 +341,7 @@ def test_at_least_once_writes_a_repeated_batch_twice(faulty_spark: SparkSession,
 
 
 def test_a_stream_continues_after_a_restart_of_the_broker(
-    spark: SparkSession, case: Case, semel_broker: EphemeralBroker
+    spark: SparkSession, case: QueryCase, semel_broker: EphemeralBroker
 ) -> None:
     for number in range(2):
         case.add_file(number)

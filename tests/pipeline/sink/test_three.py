@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pipeline.drivers import FILES, Driver, Fault, faulty_queries
+from pipeline.drivers import FILES, PipelineDriver, QueryFault, faulty_queries
 from pipeline.fault_points import wait_for
 from pipeline.queries import ROWS, committed
 from semel import Admin, Producer
 from support import etcd
-from support.three import Three, three
+from support.three import EtcdAndThreeBrokers, three
 
 pytestmark = [
     pytest.mark.thorough,
@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Three]:
+def cluster(tmp_path: Path) -> Iterator[EtcdAndThreeBrokers]:
     """A cluster in which all transactions have the same coordinator."""
     with three(tmp_path / "cluster", **SETTINGS) as made:
         yield made
@@ -60,15 +60,15 @@ async def is_decided(address: str, group: str) -> bool:
 
 
 def test_a_driver_killed_between_the_decision_and_its_markers_leaves_every_row_once(
-    tmp_path: Path, cluster: Three
+    tmp_path: Path, cluster: EtcdAndThreeBrokers
 ) -> None:
     deciding = asyncio.run(coordinator(cluster.addresses))
     leading = next(node_id for node_id in cluster.brokers if node_id != deciding)
     address = cluster.brokers[deciding].address
-    queries = faulty_queries(tmp_path / "queries", address, [Fault("before-decide", 1, "hold")])
+    queries = faulty_queries(tmp_path / "queries", address, [QueryFault("before-decide", 1, "hold")])
     (query,) = queries
     cluster.create(query.case.name, [[leading], [leading]])
-    with Driver(address, queries) as driver:
+    with PipelineDriver(address, queries) as driver:
         driver.until_all_arrived()
         os.kill(cluster.brokers[leading].pid, signal.SIGSTOP)
         driver.release()
@@ -77,6 +77,6 @@ def test_a_driver_killed_between_the_decision_and_its_markers_leaves_every_row_o
         assert not (query.case.folder / "checkpoint" / "commits" / "1").exists()
     os.kill(cluster.brokers[leading].pid, signal.SIGCONT)
     wait_for(lambda: len(committed(address, query.case.name)) == FILES * ROWS, "the markers, without any driver")
-    with Driver(address, queries) as successor:
+    with PipelineDriver(address, queries) as successor:
         assert successor.until_all_ended() == {"before-decide": ""}
     query.case.check(FILES)

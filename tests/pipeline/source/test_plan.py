@@ -22,7 +22,7 @@ from support.against import wait_for_leaders
 Json = dict[str, Any]
 
 
-class World:
+class PlannedBroker:
     """A broker, a client for each purpose, and plans over it, each like a fresh start of Spark."""
 
     def __init__(self, address: str, admin: Admin, producer: Producer, reader: BatchReader) -> None:
@@ -41,7 +41,7 @@ class World:
 
 
 @pytest.fixture
-async def world(semel_broker: EphemeralBroker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def world(semel_broker: EphemeralBroker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PlannedBroker]:
     """Topic `t` of two partitions. Missing records count as lost after a short time."""
     monkeypatch.setattr(source_plan, "LOSS_MS", 300)
     monkeypatch.setattr(source_plan, "PARTITIONS_AGE_MS", 0)
@@ -54,7 +54,7 @@ async def world(semel_broker: EphemeralBroker, monkeypatch: pytest.MonkeyPatch) 
     ):
         await admin.create_topics([NewTopic("t", 2)])
         await wait_for_leaders(admin, TopicPartition("t", 0), TopicPartition("t", 1))
-        yield World(address, admin, producer, reader)
+        yield PlannedBroker(address, admin, producer, reader)
 
 
 def through_json(offsets: Json) -> Json:
@@ -66,7 +66,7 @@ async def planned(plan: StreamPlan, start: Json, end: Json) -> list[str]:
     return [repr(one) for one in await plan.ranges(through_json(start), through_json(end))]
 
 
-async def test_a_query_starts_at_the_options_and_continues_to_the_end(world: World) -> None:
+async def test_a_query_starts_at_the_options_and_continues_to_the_end(world: PlannedBroker) -> None:
     await world.put(5)
     plan = world.plan(startingOffsets="earliest")
     start = await plan.initial()
@@ -78,7 +78,7 @@ async def test_a_query_starts_at_the_options_and_continues_to_the_end(world: Wor
     assert json.dumps(await plan.latest(through_json(after), None)) == json.dumps(after), "nothing new: the same text"
 
 
-async def test_a_repeated_first_batch_has_the_same_start(world: World) -> None:
+async def test_a_repeated_first_batch_has_the_same_start(world: PlannedBroker) -> None:
     """Spark stores only the end of the batch, so the end must contain the start: "latest" has moved on."""
     first = world.plan()
     start = await first.initial()
@@ -96,7 +96,7 @@ async def test_a_repeated_first_batch_has_the_same_start(world: World) -> None:
     assert await planned(again, end, after) == ["t-0[4:7]"]
 
 
-async def test_a_repeated_later_batch_has_the_same_ranges(world: World) -> None:
+async def test_a_repeated_later_batch_has_the_same_ranges(world: PlannedBroker) -> None:
     plan = world.plan(startingOffsets="earliest", minPartitions="4")
     await world.put(10)
     start = await plan.latest(await plan.initial(), None)
@@ -107,7 +107,7 @@ async def test_a_repeated_later_batch_has_the_same_ranges(world: World) -> None:
     assert await planned(world.plan(minPartitions="4"), start, end) == before
 
 
-async def test_a_limit_is_shared_by_backlog_and_the_ends_are_reported(world: World) -> None:
+async def test_a_limit_is_shared_by_backlog_and_the_ends_are_reported(world: PlannedBroker) -> None:
     await world.put(90)
     await world.put(10, partition=1)
     plan = world.plan(startingOffsets="earliest")
@@ -117,7 +117,7 @@ async def test_a_limit_is_shared_by_backlog_and_the_ends_are_reported(world: Wor
     assert plan.known_latest() == {"t": {"0": 90, "1": 10}}
 
 
-async def test_new_partitions_and_topics_are_read_from_their_beginning(world: World) -> None:
+async def test_new_partitions_and_topics_are_read_from_their_beginning(world: PlannedBroker) -> None:
     plan = world.plan(subscribePattern="t.*")
     start = await plan.latest(await plan.initial(), None)
     await world.admin.create_partitions({"t": NewPartitions(3)})
@@ -130,7 +130,7 @@ async def test_new_partitions_and_topics_are_read_from_their_beginning(world: Wo
     assert await planned(world.plan(subscribePattern="t.*"), start, end) == ["t-2[0:1]", "t-more-0[0:1]"]
 
 
-async def test_a_pattern_without_a_match_waits_for_its_first_topic(world: World) -> None:
+async def test_a_pattern_without_a_match_waits_for_its_first_topic(world: PlannedBroker) -> None:
     plan = world.plan(subscribePattern="later-.*")
     start = await plan.latest(await plan.initial(), None)
     assert await planned(plan, await plan.initial(), start) == []
@@ -140,7 +140,7 @@ async def test_a_pattern_without_a_match_waits_for_its_first_topic(world: World)
     assert await planned(plan, start, await plan.latest(through_json(start), 2)) == ["later-1-0[0:2]"]
 
 
-async def test_available_now_ends_at_the_end_offsets_of_its_start(world: World) -> None:
+async def test_available_now_ends_at_the_end_offsets_of_its_start(world: PlannedBroker) -> None:
     await world.put(6)
     plan = world.plan(startingOffsets="earliest")
     await plan.pin()
@@ -155,7 +155,7 @@ async def test_available_now_ends_at_the_end_offsets_of_its_start(world: World) 
     assert sorted(at["t"]) == ["0", "1"]
 
 
-async def test_available_now_with_latest_offsets_has_nothing_to_read(world: World) -> None:
+async def test_available_now_with_latest_offsets_has_nothing_to_read(world: PlannedBroker) -> None:
     await world.put(6)
     plan = world.plan()
     await plan.pin()
@@ -166,7 +166,7 @@ async def test_available_now_with_latest_offsets_has_nothing_to_read(world: Worl
     assert await plan.latest(through_json(end), None) == end
 
 
-async def test_an_open_transaction_limits_the_end(world: World) -> None:
+async def test_an_open_transaction_limits_the_end(world: PlannedBroker) -> None:
     plan = world.plan(startingOffsets="earliest")
     async with Producer(bootstrap_servers=world.address, transactional_id="x") as producer:
         await producer.begin_transaction()
@@ -178,7 +178,7 @@ async def test_an_open_transaction_limits_the_end(world: World) -> None:
     assert (await plan.latest(start, None))["t"] == {"0": 5, "1": 0}
 
 
-async def test_an_idle_poll_waits_and_ends_with_the_first_record(world: World) -> None:
+async def test_an_idle_poll_waits_and_ends_with_the_first_record(world: PlannedBroker) -> None:
     loop = asyncio.get_running_loop()
     plan = world.plan()
     start = await plan.latest(await plan.initial(), None)
@@ -190,7 +190,7 @@ async def test_an_idle_poll_waits_and_ends_with_the_first_record(world: World) -
     assert (await asking)["t"]["0"] == 1
 
 
-async def test_positions_can_be_times(world: World) -> None:
+async def test_positions_can_be_times(world: PlannedBroker) -> None:
     for n in range(4):
         await world.producer.send_and_wait("t", b"v", partition=0, timestamp_ms=1000 + n)
     with pytest.raises(OptionError, match="startingTimestamp: t-1 has no record as young as 1002 ms; set"):
@@ -199,7 +199,7 @@ async def test_positions_can_be_times(world: World) -> None:
     assert (await plan.initial())["t"] == {"0": 2, "1": 0}
 
 
-async def test_positions_must_cover_all_read_partitions(world: World) -> None:
+async def test_positions_must_cover_all_read_partitions(world: PlannedBroker) -> None:
     assert (await world.plan(startingOffsets='{"t": {"0": -2, "1": -1}}').initial())["t"] == {"0": 0, "1": 0}
     with pytest.raises(OptionError, match=r"must name every partition.*it leaves out t-1; the query does not read u-0"):
         await world.plan(startingOffsets='{"t": {"0": 1}, "u": {"0": 1}}').initial()
@@ -209,7 +209,9 @@ async def test_positions_must_cover_all_read_partitions(world: World) -> None:
         await world.plan(assign='{"t": [0, 9]}', startingOffsets="earliest").initial()
 
 
-async def lost(world: World, plan: StreamPlan, start: Json, words: str, caplog: pytest.LogCaptureFixture) -> Json:
+async def lost(
+    world: PlannedBroker, plan: StreamPlan, start: Json, words: str, caplog: pytest.LogCaptureFixture
+) -> Json:
     """Return the next offsets if loss is allowed; check that the error or the warning contains `words`."""
     with pytest.raises(DataLossError) as caught:
         await plan.latest(start, None)
@@ -221,7 +223,7 @@ async def lost(world: World, plan: StreamPlan, start: Json, words: str, caplog: 
     return end
 
 
-async def test_a_deleted_topic_is_a_loss(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_deleted_topic_is_a_loss(world: PlannedBroker, caplog: pytest.LogCaptureFixture) -> None:
     await world.put(3)
     plan = world.plan()
     start = await plan.latest(await plan.initial(), None)
@@ -236,7 +238,7 @@ async def test_a_deleted_topic_is_a_loss(world: World, caplog: pytest.LogCapture
     ids=lambda given: next(iter(given)),
 )
 async def test_a_topic_that_the_options_do_not_select_any_more_is_not_called_deleted(
-    world: World, options: dict[str, str], caplog: pytest.LogCaptureFixture
+    world: PlannedBroker, options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.admin.create_topics([NewTopic("u", 1)])
     await world.put(3)
@@ -254,7 +256,7 @@ async def test_a_topic_that_the_options_do_not_select_any_more_is_not_called_del
 
 
 async def test_a_recreated_topic_is_a_loss_unless_it_has_as_many_records(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: PlannedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.put(8)
     plan = world.plan()
@@ -268,7 +270,7 @@ async def test_a_recreated_topic_is_a_loss_unless_it_has_as_many_records(
     assert await planned(world.plan(failOnDataLoss="false"), start, end) == []
 
 
-async def test_a_new_partition_that_has_lost_records_already_is_a_loss(world: World) -> None:
+async def test_a_new_partition_that_has_lost_records_already_is_a_loss(world: PlannedBroker) -> None:
     plan = world.plan(subscribePattern="t.*")
     start = await plan.latest(await plan.initial(), None)
     await world.admin.create_topics([NewTopic("t-old", 1)])
@@ -283,7 +285,9 @@ async def test_a_new_partition_that_has_lost_records_already_is_a_loss(world: Wo
     assert await planned(careless, start, end) == ["t-old-0[2:5]"]
 
 
-async def test_an_end_offset_that_recovers_in_time_is_no_loss(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_offset_that_recovers_in_time_is_no_loss(
+    world: PlannedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A new leader may not know yet how far the log can be read."""
     await world.put(3)
     plan = world.plan()

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(240)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-class Topics:
+class SparkTopics:
     """A broker with topics to fill, and Spark to read them."""
 
     def __init__(self, spark: SparkSession, broker: EphemeralBroker) -> None:
@@ -74,11 +74,11 @@ class Topics:
 
 
 @pytest.fixture
-def topics(spark: SparkSession, semel_broker: EphemeralBroker) -> Topics:
-    return Topics(spark, semel_broker)
+def topics(spark: SparkSession, semel_broker: EphemeralBroker) -> SparkTopics:
+    return SparkTopics(spark, semel_broker)
 
 
-class Query:
+class MemoryQuery:
     """A query from a stream into memory: the rows of each batch, with repetitions."""
 
     def __init__(self, frame: DataFrame, checkpoint: Path) -> None:
@@ -123,7 +123,7 @@ def until(query: StreamingQuery, condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.smoke
-def test_a_batch_has_kafkas_columns_and_every_record_once(topics: Topics) -> None:
+def test_a_batch_has_kafkas_columns_and_every_record_once(topics: SparkTopics) -> None:
     topics.create("t")
     topics.put("t", range(1000))
     frame = topics.batch(subscribe="t", includeHeaders="true")
@@ -136,7 +136,7 @@ def test_a_batch_has_kafkas_columns_and_every_record_once(topics: Topics) -> Non
     assert topics.batch(subscribe="t").columns == COLUMNS_AND_HEADERS.fieldNames()[:-1]
 
 
-def test_a_batch_lies_between_offsets_or_times(topics: Topics) -> None:
+def test_a_batch_lies_between_offsets_or_times(topics: SparkTopics) -> None:
     topics.create("t")
     topics.put("t", range(100))
     between = topics.batch(
@@ -151,7 +151,7 @@ def test_a_batch_lies_between_offsets_or_times(topics: Topics) -> None:
     assert values(topics.batch(assign='{"t": [0]}')) == list(range(0, 100, 2))
 
 
-def test_every_codec_headers_nulls_and_log_append_times_are_read(topics: Topics) -> None:
+def test_every_codec_headers_nulls_and_log_append_times_are_read(topics: SparkTopics) -> None:
     topics.create("t")
     topics.create("stamped", **{"message.timestamp.type": "LogAppendTime"})
     for number, codec in enumerate(CODECS):
@@ -171,7 +171,7 @@ def test_every_codec_headers_nulls_and_log_append_times_are_read(topics: Topics)
     assert first.timestamp.year > 2000
 
 
-def test_a_pattern_reads_all_that_match_and_ranges_are_split_for_more_tasks(topics: Topics) -> None:
+def test_a_pattern_reads_all_that_match_and_ranges_are_split_for_more_tasks(topics: SparkTopics) -> None:
     for name in ("log-a", "log-b", "other"):
         topics.create(name)
     topics.put("log-a", range(100))
@@ -185,7 +185,7 @@ def test_a_pattern_reads_all_that_match_and_ranges_are_split_for_more_tasks(topi
     assert values(split) == list(range(200))
 
 
-def test_an_empty_topic_gives_no_rows_and_an_early_stop_is_harmless(topics: Topics) -> None:
+def test_an_empty_topic_gives_no_rows_and_an_early_stop_is_harmless(topics: SparkTopics) -> None:
     topics.create("t")
     assert topics.batch(subscribe="t").collect() == []
     topics.put("t", range(1000))
@@ -193,7 +193,7 @@ def test_an_empty_topic_gives_no_rows_and_an_early_stop_is_harmless(topics: Topi
     assert topics.batch(subscribe="t").count() == 1000
 
 
-def test_aborted_transactions_are_not_read_unless_asked_for(topics: Topics) -> None:
+def test_aborted_transactions_are_not_read_unless_asked_for(topics: SparkTopics) -> None:
     topics.create("t")
     for begin in range(0, 60, 10):
         topics.transact("t", range(begin, begin + 10), commit=begin % 20 == 0)
@@ -202,7 +202,7 @@ def test_aborted_transactions_are_not_read_unless_asked_for(topics: Topics) -> N
     assert values(topics.batch(subscribe="t", **{"kafka.isolation.level": "read_uncommitted"})) == list(range(60))
 
 
-def test_missing_records_fail_a_batch_unless_loss_is_allowed(topics: Topics) -> None:
+def test_missing_records_fail_a_batch_unless_loss_is_allowed(topics: SparkTopics) -> None:
     topics.create("t")
     topics.put("t", range(2000), max_batch_size=300)
     topics.do(lambda admin: admin.delete_records({TopicPartition("t", 0): RecordsToDelete(500)}))
@@ -212,7 +212,7 @@ def test_missing_records_fail_a_batch_unless_loss_is_allowed(topics: Topics) -> 
     assert values(topics.batch(**gone, failOnDataLoss="false")) == sorted([*range(1000, 2000, 2), *range(1, 2000, 2)])
 
 
-def test_load_raises_the_error_of_invalid_options(topics: Topics) -> None:
+def test_load_raises_the_error_of_invalid_options(topics: SparkTopics) -> None:
     with pytest.raises(Exception, match=r"no option 'subscribed': did you mean subscribe\?"):
         topics.batch(subscribed="t")
     with pytest.raises(Exception, match="absent does not exist: create it first, or check the name"):
@@ -222,10 +222,10 @@ def test_load_raises_the_error_of_invalid_options(topics: Topics) -> None:
 # Stream
 
 
-def test_a_stream_continues_at_the_end_of_its_checkpoint(topics: Topics, tmp_path: Path) -> None:
+def test_a_stream_continues_at_the_end_of_its_checkpoint(topics: SparkTopics, tmp_path: Path) -> None:
     topics.create("t")
     topics.put("t", range(100))
-    query = Query(topics.stream(subscribe="t", startingOffsets="earliest"), tmp_path)
+    query = MemoryQuery(topics.stream(subscribe="t", startingOffsets="earliest"), tmp_path)
     query.run()
     assert query.values() == list(range(100))
     query.run()
@@ -236,10 +236,10 @@ def test_a_stream_continues_at_the_end_of_its_checkpoint(topics: Topics, tmp_pat
     assert query.values() == list(range(150))
 
 
-def test_a_running_stream_reads_new_records_and_reports_its_lag(topics: Topics, tmp_path: Path) -> None:
+def test_a_running_stream_reads_new_records_and_reports_its_lag(topics: SparkTopics, tmp_path: Path) -> None:
     topics.create("t")
     topics.put("t", range(10))
-    query = Query(topics.stream(subscribe="t"), tmp_path)
+    query = MemoryQuery(topics.stream(subscribe="t"), tmp_path)
     running = query.start()
     try:
         until(running, lambda: 0 in query.batches)
@@ -254,11 +254,11 @@ def test_a_running_stream_reads_new_records_and_reports_its_lag(topics: Topics, 
         running.stop()
 
 
-def test_a_limit_splits_the_backlog_into_batches(topics: Topics, tmp_path: Path) -> None:
+def test_a_limit_splits_the_backlog_into_batches(topics: SparkTopics, tmp_path: Path) -> None:
     topics.create("t")
     topics.put("t", range(100))
     options = {"subscribe": "t", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "30"}
-    query = Query(topics.stream(**options), tmp_path)
+    query = MemoryQuery(topics.stream(**options), tmp_path)
     done = query.run()
     assert [len(times[0]) for times in query.batches.values()] == [30, 30, 30, 10]
     assert query.values() == list(range(100))
@@ -267,11 +267,11 @@ def test_a_limit_splits_the_backlog_into_batches(topics: Topics, tmp_path: Path)
 
 
 @pytest.mark.parametrize("failing", [0, 1], ids=["the first", "a later one"])
-def test_an_uncommitted_batch_is_repeated_exactly(topics: Topics, tmp_path: Path, failing: int) -> None:
+def test_an_uncommitted_batch_is_repeated_exactly(topics: SparkTopics, tmp_path: Path, failing: int) -> None:
     """A first batch that starts at "latest" is the difficult case: "latest" has moved on."""
     topics.create("t")
     topics.put("t", range(10))
-    query = Query(topics.stream(subscribe="t", maxOffsetsPerTrigger="1000"), tmp_path)
+    query = MemoryQuery(topics.stream(subscribe="t", maxOffsetsPerTrigger="1000"), tmp_path)
     running = query.start()
     try:
         if failing == 0:
@@ -304,11 +304,11 @@ def test_an_uncommitted_batch_is_repeated_exactly(topics: Topics, tmp_path: Path
     assert set(offsets["t"]) == {"0", "1"}
 
 
-def test_aborted_and_open_transactions_and_their_markers(topics: Topics, tmp_path: Path) -> None:
+def test_aborted_and_open_transactions_and_their_markers(topics: SparkTopics, tmp_path: Path) -> None:
     topics.create("t")
     topics.transact("t", range(10), commit=True)
     topics.transact("t", range(10, 20), commit=False)
-    query = Query(topics.stream(subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="7"), tmp_path)
+    query = MemoryQuery(topics.stream(subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="7"), tmp_path)
 
     async def with_one_open() -> None:
         async with Producer(bootstrap_servers=topics.address, transactional_id="y") as producer:
@@ -324,10 +324,10 @@ def test_aborted_and_open_transactions_and_their_markers(topics: Topics, tmp_pat
     assert query.values() == sorted([*range(10), *range(20, 30), 100])
 
 
-def test_new_partitions_and_topics_are_read_from_their_beginning(topics: Topics, tmp_path: Path) -> None:
+def test_new_partitions_and_topics_are_read_from_their_beginning(topics: SparkTopics, tmp_path: Path) -> None:
     topics.create("t-1")
     topics.put("t-1", range(10))
-    query = Query(topics.stream(subscribePattern="t-.*", startingOffsets="earliest"), tmp_path)
+    query = MemoryQuery(topics.stream(subscribePattern="t-.*", startingOffsets="earliest"), tmp_path)
     running = query.start()
     try:
         until(running, lambda: len(query.values()) == 10)
@@ -339,26 +339,26 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(topics: Topics,
     assert query.values() == list(range(30))
 
 
-def test_missing_records_fail_a_stream_unless_loss_is_allowed(topics: Topics, tmp_path: Path) -> None:
+def test_missing_records_fail_a_stream_unless_loss_is_allowed(topics: SparkTopics, tmp_path: Path) -> None:
     topics.create("t")
     topics.put("t", range(1000), max_batch_size=300)
-    Query(topics.stream(subscribe="t", startingOffsets="earliest"), tmp_path).run()
+    MemoryQuery(topics.stream(subscribe="t", startingOffsets="earliest"), tmp_path).run()
     topics.put("t", range(1000, 3000), max_batch_size=300)
     topics.do(lambda admin: admin.delete_records({TopicPartition("t", 0): RecordsToDelete(1000)}))
-    strict = Query(topics.stream(subscribe="t"), tmp_path)
+    strict = MemoryQuery(topics.stream(subscribe="t"), tmp_path)
     with pytest.raises(Exception, match=r"500 is gone(.|\n)*failOnDataLoss to false"):
         strict.run()
-    lenient = Query(topics.stream(subscribe="t", failOnDataLoss="false"), tmp_path)
+    lenient = MemoryQuery(topics.stream(subscribe="t", failOnDataLoss="false"), tmp_path)
     lenient.run()
     assert lenient.values() == sorted([*range(2000, 3000, 2), *range(1001, 3000, 2)])
 
 
 def test_a_stream_continues_after_a_broker_outage(
-    topics: Topics, semel_broker: EphemeralBroker, tmp_path: Path
+    topics: SparkTopics, semel_broker: EphemeralBroker, tmp_path: Path
 ) -> None:
     topics.create("t")
     topics.put("t", range(10))
-    query = Query(topics.stream(subscribe="t", startingOffsets="earliest"), tmp_path)
+    query = MemoryQuery(topics.stream(subscribe="t", startingOffsets="earliest"), tmp_path)
     running = query.start()
     try:
         until(running, lambda: len(query.values()) == 10)

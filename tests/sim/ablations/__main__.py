@@ -17,12 +17,12 @@ from functools import partial
 from multiprocessing.pool import Pool
 
 from sim.ablations import ABLATIONS, record
-from sim.ablations.search import SEEDS_MAX, Finding, find, fires
+from sim.ablations.search import SEEDS_MAX, AblationFinding, find, fires
 
 CAUGHT_SHARE_MIN = 0.95
 
 
-def tell(finding: Finding) -> None:
+def tell(finding: AblationFinding) -> None:
     """Print a finding."""
     if finding.is_caught:
         print(f"{finding.name}: seed {finding.seed}, {finding.runs} runs: {', '.join(finding.caught_by)}", flush=True)
@@ -33,7 +33,7 @@ def tell(finding: Finding) -> None:
         print(f"  a checker fires with the safeguard on, too: seeds {finding.unclean}", flush=True)
 
 
-def stale(pool: Pool, findings: list[Finding]) -> list[str]:
+def stale(pool: Pool, findings: list[AblationFinding]) -> list[str]:
     """The names of those whose plan no longer shows them."""
     names = [each.name for each, shown in zip(findings, pool.imap(fires, findings), strict=True) if not shown]
     print(f"{len(names)} of {len(findings)} plans are stale: {', '.join(names)}", flush=True)

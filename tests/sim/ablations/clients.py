@@ -8,8 +8,8 @@ from typing import Any
 
 from semel._consume.fetcher import Fetcher, Named
 from semel._group.consumer_group import AnyGroup, ConsumerGroup
-from semel._group.group import Group
-from semel._group.member import Member
+from semel._group.group import ClassicGroup
+from semel._group.member import GroupIdentity
 from semel._group.offsets import Membership
 from semel._net.connection import Connection
 from semel._net.lifecycle import Lifecycle
@@ -21,7 +21,7 @@ from semel._subscription.subscription import Subscription
 from semel._transactions import coordinator as transaction_coordinator
 from semel._transactions import groups as transaction_groups
 from semel._transactions.coordinator import TransactionCoordinator
-from semel._transactions.manager import Transactions
+from semel._transactions.manager import ProducerTransactions
 from semel.consumer import Consumer
 from semel.errors import KafkaError
 from semel.structs import TopicPartition
@@ -154,10 +154,10 @@ def lost_answer_is_no_commit(seam: Seam) -> None:
     shows=LOSES_ANSWERS,
 )
 def commit_heard_out(seam: Seam) -> None:
-    async def resigned(self: Transactions, error: KafkaError) -> None:
+    async def resigned(self: ProducerTransactions, error: KafkaError) -> None:
         """Take the refusal as the outcome: the transaction is not open, so it counts as aborted."""
 
-    seam.replace(Transactions, "_confirm_commit", resigned)
+    seam.replace(ProducerTransactions, "_confirm_commit", resigned)
 
 
 @safeguard(
@@ -166,14 +166,14 @@ def commit_heard_out(seam: Seam) -> None:
     *TRANSACTIONAL,
 )
 def commit_waits(seam: Seam) -> None:
-    commit = Transactions._commit
+    commit = ProducerTransactions._commit
 
-    async def hasty(self: Transactions, stored: asyncio.Future[None]) -> None:
+    async def hasty(self: ProducerTransactions, stored: asyncio.Future[None]) -> None:
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         sent.set_result(None)
         await commit(self, sent)
 
-    seam.replace(Transactions, "_commit", hasty)
+    seam.replace(ProducerTransactions, "_commit", hasty)
 
 
 @safeguard(
@@ -200,10 +200,10 @@ def new_epoch_after_doubt(seam: Seam) -> None:
     "pipeline",
 )
 def outdated_standing(seam: Seam) -> None:
-    def transaction_membership(self: Member) -> Membership:
+    def transaction_membership(self: GroupIdentity) -> Membership:
         return self.membership
 
-    seam.replace(Member, "transaction_membership", property(transaction_membership))
+    seam.replace(GroupIdentity, "transaction_membership", property(transaction_membership))
 
 
 @safeguard(
@@ -213,10 +213,10 @@ def outdated_standing(seam: Seam) -> None:
     given=needless_rebalances,
 )
 def joins_as_another(seam: Seam) -> None:
-    async def join_as_before(self: Group) -> None:
+    async def join_as_before(self: ClassicGroup) -> None:
         pass
 
-    seam.replace(Group, "_join_as_another", join_as_before)
+    seam.replace(ClassicGroup, "_join_as_another", join_as_before)
 
 
 # Reading
@@ -367,7 +367,7 @@ def call_wakes_member_of_consumer_protocol(seam: Seam) -> None:
     "pipeline",
 )
 def call_wakes_member(seam: Seam) -> None:
-    def silent(self: Group) -> None:
+    def silent(self: ClassicGroup) -> None:
         self.member.outdated = None
 
-    seam.replace(Group, "application_polled", silent)
+    seam.replace(ClassicGroup, "application_polled", silent)

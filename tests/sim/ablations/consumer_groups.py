@@ -13,16 +13,16 @@ from semel_broker.groups.consumer.model import (
     ConsumerGroup,
     Current,
     MemberState,
-    Place,
-    Places,
     SetCurrent,
     SetEpoch,
+    TopicIdPartition,
+    TopicIdPartitions,
 )
 from semel_broker.groups.consumer.reconcile import reconcile
 from semel_broker.groups.consumer.records import rows
 from semel_broker.groups.consumer.requests import ConsumerRules, Heartbeat
 from semel_broker.groups.consumer.state import Draft
-from semel_broker.groups.consumer_groups import ConsumerGroups, Session
+from semel_broker.groups.consumer_groups import ConsumerGroups, MemberSession
 from semel_broker.groups.group import Group
 from semel_broker.groups.shard import GroupShard
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -55,10 +55,10 @@ def partitions_wait(seam: Seam) -> None:
     def hasty(
         member_id: str,
         current: Current,
-        target: Places,
+        target: TopicIdPartitions,
         assignment_epoch: int,
-        owners: Mapping[Place, str],
-        owned: Places | None,
+        owners: Mapping[TopicIdPartition, str],
+        owned: TopicIdPartitions | None,
     ) -> Current:
         return reconcile(member_id, current, target, assignment_epoch, {}, owned)
 
@@ -84,10 +84,10 @@ def revocations_acknowledged(seam: Seam) -> None:
     def credulous(
         member_id: str,
         current: Current,
-        target: Places,
+        target: TopicIdPartitions,
         assignment_epoch: int,
-        owners: Mapping[Place, str],
-        owned: Places | None,
+        owners: Mapping[TopicIdPartition, str],
+        owned: TopicIdPartitions | None,
     ) -> Current:
         return reconcile(member_id, current, target, assignment_epoch, owners, NOTHING)
 
@@ -113,10 +113,10 @@ def epoch_of_revocation(seam: Seam) -> None:
     def patient(
         member_id: str,
         current: Current,
-        target: Places,
+        target: TopicIdPartitions,
         assignment_epoch: int,
-        owners: Mapping[Place, str],
-        owned: Places | None,
+        owners: Mapping[TopicIdPartition, str],
+        owned: TopicIdPartitions | None,
     ) -> Current:
         found = reconcile(member_id, current, target, assignment_epoch, owners, owned)
         is_second = current.state is found.state is MemberState.UNREVOKED
@@ -134,7 +134,7 @@ def epoch_of_revocation(seam: Seam) -> None:
 def instance_ids_in_use(seam: Seam) -> None:
     join = state.join
 
-    def replace_any(draft: Draft, ask: Heartbeat, rules: ConsumerRules) -> Places:
+    def replace_any(draft: Draft, ask: Heartbeat, rules: ConsumerRules) -> TopicIdPartitions:
         owner_id = draft.group.instances.get(ask.instance_id or "")
         try:
             return join(draft, ask, rules)
@@ -261,7 +261,7 @@ def connections_of_epoch_commits(seam: Seam) -> None:
 
 @safeguard("sessions of the consumer protocol", "the partitions of a dead member go to others", CONSUMERS)
 def epoch_sessions(seam: Seam) -> None:
-    seam.replace(Session, "due_ms", property(lambda self: NEVER_MS if self.due_by_ms is None else self.due_by_ms))
+    seam.replace(MemberSession, "due_ms", property(lambda self: NEVER_MS if self.due_by_ms is None else self.due_by_ms))
 
 
 @safeguard(

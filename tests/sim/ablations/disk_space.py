@@ -12,7 +12,7 @@ from semel_broker.partitions.disk_space import DiskSpace
 from sim.ablations.ablation import Seam, safeguard
 from sim.control import Listener
 from sim.disk import SimDisk
-from sim.run import Verdict
+from sim.run import RunVerdict
 from sim.scenarios.scenario_run import play
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -33,7 +33,7 @@ class FullDiskRun:
         self.seed = seed
         self._listener = listener
 
-    def judged(self) -> Verdict:
+    def judged(self) -> RunVerdict:
         """The verdict: a scenario whose expectation is not met is a failure."""
         failures, digest = [], ""
         for name in self.faults:
@@ -43,7 +43,7 @@ class FullDiskRun:
                     digest = play(scenario, Path(directory), lambda text: None, self._listener).digest()
                 except Exception as error:
                     failures.append(f"{name}: {str(error).splitlines()[0]}")
-        return Verdict(seed=self.seed, digest=digest, failures=failures)
+        return RunVerdict(seed=self.seed, digest=digest, failures=failures)
 
 
 of_full_disks = partial(safeguard, alone=FullDiskRun)

@@ -11,7 +11,7 @@ import msgspec
 
 from sim import audited, crowd, offline, quota_run, slow_disk
 from sim.ablations.ablation import ABLATIONS, Ablation
-from sim.ablations.search import Finding
+from sim.ablations.search import AblationFinding
 from sim.checkers import CHECKERS
 from sim.plan import RunPlan
 
@@ -42,45 +42,45 @@ of the product a seed may run otherwise. The tests then run up to 150 others, an
 """
 
 
-class Row(Finding, kw_only=True, omit_defaults=True):
+class FindingLine(AblationFinding, kw_only=True, omit_defaults=True):
     """A finding as a line of the file."""
 
     packed_plan: str = ""
 
 
-def load() -> dict[str, Finding]:
+def load() -> dict[str, AblationFinding]:
     """The findings of the last search, by the name of the safeguard."""
-    rows = msgspec.json.Decoder(Row).decode_lines(CAUGHT.read_bytes()) if CAUGHT.exists() else []
+    rows = msgspec.json.Decoder(FindingLine).decode_lines(CAUGHT.read_bytes()) if CAUGHT.exists() else []
     return {row.name: _unpacked(row) for row in rows}
 
 
-def save(findings: Mapping[str, Finding]) -> None:
+def save(findings: Mapping[str, AblationFinding]) -> None:
     """Write the findings, in the order of the safeguards. Findings of removed safeguards are dropped."""
     rows = [_packed(findings[name]) for name in ABLATIONS if name in findings]
     CAUGHT.write_bytes(msgspec.json.Encoder().encode_lines(rows))
 
 
-def _packed(finding: Finding) -> Row:
+def _packed(finding: AblationFinding) -> FindingLine:
     fields = msgspec.structs.asdict(finding)
     plan = fields.pop("plan")
     packed = b"" if plan is None else b64encode(zlib.compress(msgspec.json.encode(plan), 9))
-    return Row(**fields, packed_plan=packed.decode())
+    return FindingLine(**fields, packed_plan=packed.decode())
 
 
-def _unpacked(row: Row) -> Finding:
+def _unpacked(row: FindingLine) -> AblationFinding:
     fields = msgspec.structs.asdict(row)
     packed = fields.pop("packed_plan")
     if packed:
         fields["plan"] = msgspec.json.decode(zlib.decompress(b64decode(packed)), type=RunPlan)
-    return Finding(**fields)
+    return AblationFinding(**fields)
 
 
-def docs(findings: Mapping[str, Finding]) -> str:
+def docs(findings: Mapping[str, AblationFinding]) -> str:
     """The text of docs/ablations.md."""
     return HEAD + _table(findings) + _needless() + _by_checker(findings)
 
 
-def _table(findings: Mapping[str, Finding]) -> str:
+def _table(findings: Mapping[str, AblationFinding]) -> str:
     rows = ["| safeguard | purpose | workloads | seed | runs | caught by |", "|---|---|---|---|---|---|"]
     caught, open_ones = 0, 0
     for name, ablation in ABLATIONS.items():
@@ -118,7 +118,7 @@ def _needless() -> str:
     return head + "\n".join(rows) + "\n"
 
 
-def _by_checker(findings: Mapping[str, Finding]) -> str:
+def _by_checker(findings: Mapping[str, AblationFinding]) -> str:
     rows = ["", "## By checker", "", "| checker | trips without |", "|---|---|"]
     of_parts = (*crowd.CHECKERS, *slow_disk.CHECKERS, quota_run.QUOTA_EXCEEDED, audited.CHECKER, offline.CHECKER)
     for checker in dict.fromkeys((*CHECKERS, *of_parts, FAILURE)):

@@ -7,7 +7,7 @@ from typing import Any
 
 from semel._consume.commits import Commits
 from semel._group.offsets import Offsets
-from semel._subscription.subscription import PartitionState, Subscription
+from semel._subscription.subscription import AssignedPartition, Subscription
 from semel.structs import Metadata, TopicPartition
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.groups.offset_store import OffsetStore
@@ -91,7 +91,7 @@ def unchecked_commit(seam: Seam) -> None:
     occasion=late_news,
 )
 def former_states_dropped(seam: Seam) -> None:
-    def forget(self: Subscription, state: PartitionState) -> None:
+    def forget(self: Subscription, state: AssignedPartition) -> None:
         state.buffer.restart(None)
 
     seam.replace(Subscription, "_put_aside", forget)

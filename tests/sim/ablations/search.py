@@ -10,7 +10,7 @@ import msgspec
 
 from sim.ablations.ablation import ABLATIONS, Ablation, replaced, without
 from sim.plan import RunPlan, draw
-from sim.run import Verdict, run
+from sim.run import RunVerdict, run
 from sim.shrink import Shrinker
 from sim.workloads import ALWAYS_DRAWN
 
@@ -21,7 +21,7 @@ MIX = tuple(name for name in ALWAYS_DRAWN if name != "groups")
 more kind would change the plans of all known seeds."""
 
 
-class Finding(msgspec.Struct, kw_only=True):
+class AblationFinding(msgspec.Struct, kw_only=True):
     """The result of the search for one ablation.
 
     `seed` -1: no checker fired. `runs`: number of runs without the safeguard. `caught_by`: checkers, or "failure" for
@@ -54,29 +54,29 @@ def plan_of(ablation: Ablation, seed: int) -> RunPlan:
     return ablation.occasion(draw(seed, ablation.kinds or MIX, ablation.brokers))
 
 
-def _run(ablation: Ablation, plan: RunPlan) -> Verdict:
+def _run(ablation: Ablation, plan: RunPlan) -> RunVerdict:
     return run(plan) if ablation.alone is None else ablation.alone(plan.seed).judged()
 
 
-def ablated(ablation: Ablation, plan: RunPlan) -> Verdict:
+def ablated(ablation: Ablation, plan: RunPlan) -> RunVerdict:
     """The verdict on a run without the safeguard."""
     with without(ablation):
         return _run(ablation, plan)
 
 
-def whole(ablation: Ablation, plan: RunPlan) -> Verdict:
+def whole(ablation: Ablation, plan: RunPlan) -> RunVerdict:
     """The verdict on the same run with all safeguards. The changes of the world (`given`) are the same."""
     with replaced(ablation.given):
         return _run(ablation, plan)
 
 
-def compare(ablation: Ablation, plan: RunPlan) -> Verdict:
+def compare(ablation: Ablation, plan: RunPlan) -> RunVerdict:
     """The verdict without the safeguard. An empty one if a checker fires with the safeguard, too."""
     verdict = ablated(ablation, plan)
-    return verdict if verdict.is_clean or whole(ablation, plan).is_clean else Verdict(seed=plan.seed, digest="")
+    return verdict if verdict.is_clean or whole(ablation, plan).is_clean else RunVerdict(seed=plan.seed, digest="")
 
 
-def fires(finding: Finding) -> bool:
+def fires(finding: AblationFinding) -> bool:
     """Whether the plan of a caught safeguard still shows it. If not, the plan is stale: the product has changed.
 
     Only the recorded checkers count: another one may fire because the ablation no longer fits the product.
@@ -94,10 +94,10 @@ def smaller(ablation: Ablation, plan: RunPlan, names: list[str], runs_max: int) 
 
 def find(
     name: str, first: int = 0, seeds_max: int = SEEDS_MAX, runs_max: int = SEEDS_MAX, shrinking_runs_max: int = 0
-) -> Finding:
+) -> AblationFinding:
     """Run seeds without the safeguard until a checker fires on a seed that is clean with it."""
     ablation = ABLATIONS[name]
-    finding = Finding(name=name)
+    finding = AblationFinding(name=name)
     for plan in islice(plans(ablation, first, seeds_max), runs_max):
         finding.runs += 1
         verdict = ablated(ablation, plan)
@@ -112,6 +112,6 @@ def find(
     return finding
 
 
-def _words(verdict: Verdict) -> str:
+def _words(verdict: RunVerdict) -> str:
     text = str(verdict.anomalies[0]) if verdict.anomalies else verdict.failures[0].splitlines()[0]
     return text if len(text) <= WORDS_MAX else text[: WORDS_MAX - 3] + "..."

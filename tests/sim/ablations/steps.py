@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from semel._transactions.manager import Transactions
+from semel._transactions.manager import ProducerTransactions
 from semel_broker.coordination.journal import Journal
 from semel_broker.txn import group_engine
 from semel_broker.txn.expiry import Expiry
@@ -15,9 +15,9 @@ from semel_broker.txn.group_engine import GroupEngine
 from semel_broker.txn.model import group_state, state
 from semel_broker.txn.model.group_metadata import TransactionGroup
 from semel_broker.txn.model.group_records import group_key_of
-from semel_broker.txn.model.group_state import Decide, Decision, Members
+from semel_broker.txn.model.group_state import Decide, Members, TransactionGroupDecision
 from semel_broker.txn.model.metadata import ONGOING, TransactionMetadata
-from semel_broker.txn.model.replay import Replay
+from semel_broker.txn.model.replay import TransactionReplay
 from semel_storage.internal_topics import Row
 
 from sim.ablations.ablation import Seam, broker_ends, safeguard
@@ -66,7 +66,9 @@ def step_of_member(seam: Seam) -> None:
 def unlisted_aborted(seam: Seam) -> None:
     decide = group_state.decide
 
-    def forgetful(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> Decision:
+    def forgetful(
+        group: TransactionGroup | None, members: Members, ask: Decide, *more: Any
+    ) -> TransactionGroupDecision:
         listed = {name for name, _ in ask.transactions}
         return decide(group, {name: txn for name, txn in members.items() if name in listed}, ask, *more)
 
@@ -77,7 +79,7 @@ def unlisted_aborted(seam: Seam) -> None:
 def only_listed(seam: Seam) -> None:
     decide = group_state.decide
 
-    def generous(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> Decision:
+    def generous(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> TransactionGroupDecision:
         if ask.commit and group is not None:
             found = [(name, txn.identity) for name, txn in members.items() if _is_open(txn, group)]
             ask = replace(ask, transactions=found)
@@ -94,7 +96,7 @@ def _is_open(txn: TransactionMetadata, group: TransactionGroup) -> bool:
 def identity_in_decide(seam: Seam) -> None:
     decide = group_state.decide
 
-    def naive(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> Decision:
+    def naive(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> TransactionGroupDecision:
         found = [(name, members[name].identity if name in members else who) for name, who in ask.transactions]
         return decide(group, members, replace(ask, transactions=found), *more)
 
@@ -105,7 +107,7 @@ def identity_in_decide(seam: Seam) -> None:
 def open_in_decide(seam: Seam) -> None:
     decide = group_state.decide
 
-    def naive(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> Decision:
+    def naive(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> TransactionGroupDecision:
         found = [
             (name, members[name].identity)
             for name, _ in ask.transactions
@@ -120,7 +122,7 @@ def open_in_decide(seam: Seam) -> None:
 def epoch_of_decide(seam: Seam) -> None:
     decide = group_state.decide
 
-    def naive(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> Decision:
+    def naive(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> TransactionGroupDecision:
         return decide(group, members, ask if group is None else replace(ask, epoch=group.epoch), *more)
 
     seam.replace(group_state, "decide", naive)
@@ -130,7 +132,7 @@ def epoch_of_decide(seam: Seam) -> None:
 def repeat_of_token(seam: Seam) -> None:
     decide = group_state.decide
 
-    def naive(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> Decision:
+    def naive(group: TransactionGroup | None, members: Members, ask: Decide, *more: Any) -> TransactionGroupDecision:
         if group is None:
             return decide(group, members, ask, *more)
         decision = decide(replace(group, decided_token=None), members, ask, *more)
@@ -168,7 +170,7 @@ def decision_durable(seam: Seam) -> None:
     class Durable(msgspec.Struct):
         is_durable: bool = True
 
-    async def hasty(self: GroupEngine, slot: Any, held: Any, decision: Decision) -> None:
+    async def hasty(self: GroupEngine, slot: Any, held: Any, decision: TransactionGroupDecision) -> None:
         append = self._engine.append
 
         def at_once(rows: Any, **more: Any) -> Durable:
@@ -187,13 +189,13 @@ def decision_durable(seam: Seam) -> None:
 
 @safeguard("groups are read back", "a restarted coordinator knows the last committed token", *KINDS, shows=broker_ends)
 def groups_read_back(seam: Seam) -> None:
-    seam.replace(Replay, "groups", lambda self: iter(()))
+    seam.replace(TransactionReplay, "groups", lambda self: iter(()))
 
 
 @safeguard("prepare waits for its records", "all records of a prepared transaction are stored", *KINDS)
 def prepare_waits(seam: Seam) -> None:
-    async def hasty(self: Transactions) -> Any:
+    async def hasty(self: ProducerTransactions) -> Any:
         self._state.start_prepare()
         return self._state.prepared(self._manager.producer_id, self._manager.producer_epoch)
 
-    seam.replace(Transactions, "prepare", hasty)
+    seam.replace(ProducerTransactions, "prepare", hasty)

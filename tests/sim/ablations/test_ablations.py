@@ -46,25 +46,25 @@ def test_the_table_in_docs_is_that_of_the_record() -> None:
     assert record.DOCS.read_text() == record.docs(FINDINGS), "make ablations WRITE=1"
 
 
-class Thing:
+class ReplacedClass:
     word = "as it was"
 
 
 def test_a_cut_is_undone() -> None:
     def cut(seam: Seam) -> None:
-        seam.replace(Thing, "word", "changed")
-        seam.replace(Thing, "word", "changed again")
+        seam.replace(ReplacedClass, "word", "changed")
+        seam.replace(ReplacedClass, "word", "changed again")
 
     with without(Ablation("a", "", cut)):
-        assert Thing.word == "changed again"
-    assert Thing.word == "as it was"
+        assert ReplacedClass.word == "changed again"
+    assert ReplacedClass.word == "as it was"
 
 
 def test_a_cut_without_its_target_is_an_error() -> None:
-    class Heir(Thing):
+    class Heir(ReplacedClass):
         pass
 
-    for owner, name in ((Thing, "wrod"), (Heir, "word")):
+    for owner, name in ((ReplacedClass, "wrod"), (Heir, "word")):
         with (
             pytest.raises(AssertionError, match="out of date"),
             without(

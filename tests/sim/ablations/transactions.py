@@ -14,7 +14,7 @@ from semel_broker.txn.expiry import Expiry
 from semel_broker.txn.markers.channel import Entry
 from semel_broker.txn.markers.local_destination import LocalDestination
 from semel_broker.txn.model import identity, state
-from semel_broker.txn.model.identity import NOBODY, ProducerIdentity
+from semel_broker.txn.model.identity import NO_IDENTITY, ProducerIdentity
 from semel_broker.txn.model.metadata import (
     EMPTY,
     ONGOING,
@@ -24,7 +24,7 @@ from semel_broker.txn.model.metadata import (
     TransactionState,
 )
 from semel_broker.txn.model.records import row_of
-from semel_broker.txn.model.requests import End, Init, Step
+from semel_broker.txn.model.requests import End, Init, TransactionStep
 from semel_broker.txn.shard import TransactionShard
 from semel_broker.txn.slot import TransactionSlot
 
@@ -131,12 +131,12 @@ def timeout_sweep(seam: Seam) -> None:
 def timeouts_fence(seam: Seam) -> None:
     time_out = state.time_out
 
-    def mild(txn: TransactionMetadata | None, now_ms: int, by: Any, *group: Any) -> Step:
+    def mild(txn: TransactionMetadata | None, now_ms: int, by: Any, *group: Any) -> TransactionStep:
         step = time_out(txn, now_ms, by, *group)
         if step.then is None or txn is None:
             return step
         same = {"producer_epoch": txn.producer_epoch, "last_producer_epoch": -1, "next_producer_id": -1}
-        return Step(replace(step.then, **same), step.answer)
+        return TransactionStep(replace(step.then, **same), step.answer)
 
     seam.replace(state, "time_out", mild)
 
@@ -148,11 +148,11 @@ def timeouts_fence(seam: Seam) -> None:
 def init_bumps(seam: Seam) -> None:
     bumped = state._bumped
 
-    def same(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, is_bound: bool) -> Step:
+    def same(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, is_bound: bool) -> TransactionStep:
         step = bumped(txn, ask, now_ms, fresh_id, is_bound=is_bound)
         assert step.then is not None
         old = txn.identity
-        return Step(replace(step.then, producer_id=old.producer_id, producer_epoch=old.epoch), old)
+        return TransactionStep(replace(step.then, producer_id=old.producer_id, producer_epoch=old.epoch), old)
 
     seam.replace(state, "_bumped", same)
 
@@ -165,11 +165,11 @@ def init_bumps(seam: Seam) -> None:
 def init_aborts(seam: Seam) -> None:
     init = state.init
 
-    def adopting(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1) -> Step:
+    def adopting(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1) -> TransactionStep:
         if txn is None or txn.state is not ONGOING or ask.expected:
             return init(txn, ask, now_ms, fresh_id)
         new = txn.identity.fence
-        return Step(replace(txn, producer_epoch=new.epoch, last_producer_epoch=-1), new)
+        return TransactionStep(replace(txn, producer_epoch=new.epoch, last_producer_epoch=-1), new)
 
     seam.replace(state, "init", adopting)
 
@@ -183,8 +183,8 @@ def init_aborts(seam: Seam) -> None:
 def zombie_init(seam: Seam) -> None:
     init = state.init
 
-    def naive(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1) -> Step:
-        return init(txn, replace(ask, expected=NOBODY), now_ms, fresh_id)
+    def naive(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1) -> TransactionStep:
+        return init(txn, replace(ask, expected=NO_IDENTITY), now_ms, fresh_id)
 
     seam.replace(state, "init", naive)
 
@@ -198,7 +198,7 @@ def zombie_init(seam: Seam) -> None:
 def coordinator_checks_epochs(seam: Seam) -> None:
     end = state.end
 
-    def naive(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> Step:
+    def naive(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> TransactionStep:
         mine = (txn.identity, txn.last_identity) if txn is not None else ()
         if txn is not None and ask.producer.producer_id == txn.identity.producer_id and ask.producer not in mine:
             ask = replace(ask, producer=txn.identity)
@@ -216,7 +216,7 @@ def coordinator_checks_epochs(seam: Seam) -> None:
 def end_bumps(seam: Seam) -> None:
     end = state.end
 
-    def old_end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> Step:
+    def old_end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> TransactionStep:
         return end(txn, replace(ask, version=0), now_ms, fresh_id)
 
     seam.replace(state, "end", old_end)
@@ -263,9 +263,9 @@ def take_turns(seam: Seam) -> None:
 def wait_for_end(seam: Seam) -> None:
     add = state.add_partitions
 
-    def without_wait(txn: TransactionMetadata | None, *args: Any, **more: Any) -> Step:
+    def without_wait(txn: TransactionMetadata | None, *args: Any, **more: Any) -> TransactionStep:
         if txn is not None and txn.is_prepared:
-            return Step(None, txn.identity)
+            return TransactionStep(None, txn.identity)
         return add(txn, *args, **more)
 
     seam.replace(state, "add_partitions", without_wait)

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from semel._group.member import Member
-from semel._transactions.manager import Transactions
+from semel._group.member import GroupIdentity
+from semel._transactions.manager import ProducerTransactions
 from semel.errors import error_for
 from semel_broker.cluster import elections
 from semel_broker.cluster.elections import BrokerStates
@@ -119,21 +119,21 @@ def any_connection(seam: Seam) -> None:
 def clients_that_keep_epochs(seam: Seam) -> None:
     """Clients begin the next transaction without a new epoch even if requests may be in flight, as other clients do."""
 
-    def keeps_epoch(self: Transactions, *, new_epoch: bool, committed: bool) -> None:
+    def keeps_epoch(self: ProducerTransactions, *, new_epoch: bool, committed: bool) -> None:
         self._state.closed(new_epoch=new_epoch)
 
-    seam.replace(Transactions, "_close_transaction", keeps_epoch)
+    seam.replace(ProducerTransactions, "_close_transaction", keeps_epoch)
 
 
 def needless_rebalances(seam: Seam) -> None:
     """Every fifth heartbeat of a member gets REBALANCE_IN_PROGRESS: only this member joins again."""
-    heartbeat = Member.heartbeat
+    heartbeat = GroupIdentity.heartbeat
     beats: Counter[str] = Counter()
 
-    async def restless(self: Member) -> None:
+    async def restless(self: GroupIdentity) -> None:
         beats[self.member_id] += 1
         if beats[self.member_id] % 5 == 0:
             raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, "heartbeat")
         await heartbeat(self)
 
-    seam.replace(Member, "heartbeat", restless)
+    seam.replace(GroupIdentity, "heartbeat", restless)

@@ -15,7 +15,7 @@ import os
 import sys
 from time import monotonic
 
-from sim.applications.play import BLOWS, VERSIONS, Blow, Play, points, run_case
+from sim.applications.application_run import BLOWS, VERSIONS, ApplicationRun, Blow, points, run_case
 from sim.logs import captured
 from sim.trace import Transcript
 
@@ -46,7 +46,7 @@ def show(version: int, blow: Blow, at: int, seed: int) -> int:
     """Print the transcript of one run; 1 if it failed."""
     transcript = Transcript()
     with captured():
-        run = Play(version, blow, at, seed, transcript.hear)
+        run = ApplicationRun(version, blow, at, seed, transcript.hear)
         outcome = run.run()
     transcript.add_history(run.history)
     for line in transcript.text(short=True):

@@ -13,7 +13,7 @@ from semel.errors import KafkaError, ProducerFenced
 
 from sim.events import Pipeline
 from sim.workloads.base import ClientContext, raise_unexpected, stop
-from sim.workloads.member import Membership
+from sim.workloads.member import RecordingMember
 from sim.workloads.recording_consumer import text
 from sim.workloads.recording_producer import RecordingProducer
 
@@ -45,7 +45,7 @@ class Enrich(msgspec.Struct):
         writer = RecordingProducer(
             self.context, self.name, {**common, "transactional_id": ID, "transaction_timeout_ms": TRANSACTION_MS}
         )
-        member = Membership(
+        member = RecordingMember(
             self.context,
             f"{self.name}-in",
             GROUP,
@@ -75,7 +75,7 @@ class Enrich(msgspec.Struct):
             await stop(member.consumer)
             await stop(writer.producer)
 
-    async def _step(self, writer: RecordingProducer, member: Membership) -> None:
+    async def _step(self, writer: RecordingProducer, member: RecordingMember) -> None:
         """Process one batch, if there are records. Raises KafkaError."""
         batches = await member.poll(200)
         if not batches:
@@ -92,7 +92,7 @@ class Enrich(msgspec.Struct):
             member.recorder.assigned(back, positions=back.values())
 
 
-async def transform(writer: RecordingProducer, member: Membership, batches: dict[TopicPartition, Any]) -> None:
+async def transform(writer: RecordingProducer, member: RecordingMember, batches: dict[TopicPartition, Any]) -> None:
     """Run one transaction. Raises KafkaError."""
     recorder = writer.recorder
     txn = recorder.beginning(ID)
@@ -110,7 +110,7 @@ async def transform(writer: RecordingProducer, member: Membership, batches: dict
     recorder.committed(txn)
 
 
-async def is_done(member: Membership) -> bool:
+async def is_done(member: RecordingMember) -> bool:
     """Whether all inputs are read. Raises KafkaError."""
     if INPUT not in member.consumer.assignment():
         return False

@@ -14,7 +14,7 @@ from sim.host import Host
 from sim.loop import SimHandle, SimLoop
 
 
-class Steps(deque[SimHandle]):
+class CountedCallbacks(deque[SimHandle]):
     """The ready callbacks of a loop, counted as they are taken. `strike` is called in place of step `at` (1 is the
     first). That step follows if the process is still alive. `taken`: the steps so far.
     """
@@ -42,11 +42,11 @@ class Steps(deque[SimHandle]):
         return self.taken
 
 
-def count_steps(host: Host, at: int, strike: Callable[[], object], *, callbacks: bool = False) -> Steps:
+def count_steps(host: Host, at: int, strike: Callable[[], object], *, callbacks: bool = False) -> CountedCallbacks:
     """Count the steps of the process on this host from now on, and call `strike` before step `at`.
 
     `callbacks`: every callback is a step, not only the resumption of a task.
     """
     assert host.loop is not None
-    steps = host.loop.ready = Steps(host.loop, at, strike, callbacks=callbacks)
+    steps = host.loop.ready = CountedCallbacks(host.loop, at, strike, callbacks=callbacks)
     return steps

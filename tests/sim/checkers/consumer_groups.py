@@ -18,7 +18,7 @@ from sim.checkers.order import visible_offsets
 from sim.events import NO_TXN, Assigned, Beaten, Place, Revoked
 
 
-class Tenure(msgspec.Struct):
+class OwnershipPeriod(msgspec.Struct):
     """A time in which a member takes itself to own a partition."""
 
     client: str
@@ -30,7 +30,7 @@ class Tenure(msgspec.Struct):
         return f"{self.client} from {self.from_ms:.0f} to {self.to_ms:.0f} ms at epoch {self.epoch}"
 
 
-class Believer:
+class MemberOwnership:
     """What one member takes itself to own, as its events tell. `until_ms`: the end of its session by its own clock."""
 
     def __init__(self, client: str) -> None:
@@ -39,7 +39,7 @@ class Believer:
         self.epoch = -1
         self._owned: dict[Place, float] = {}
 
-    def note(self, event: Beaten | Assigned | Revoked) -> Iterator[tuple[Place, Tenure]]:
+    def note(self, event: Beaten | Assigned | Revoked) -> Iterator[tuple[Place, OwnershipPeriod]]:
         """The tenures that end with this event."""
         match event:
             case Beaten(error=""):
@@ -51,18 +51,18 @@ class Believer:
             case Revoked():
                 yield from self._ended([*event.places], event.at_ms)
 
-    def end(self) -> Iterator[tuple[Place, Tenure]]:
+    def end(self) -> Iterator[tuple[Place, OwnershipPeriod]]:
         """The tenures at the end of the history."""
         yield from self._ended(list(self._owned), inf)
 
     def _ended(
         self, places: list[Place], at_ms: float, keeps_from_ms: float | None = None
-    ) -> Iterator[tuple[Place, Tenure]]:
+    ) -> Iterator[tuple[Place, OwnershipPeriod]]:
         for place in places:
             from_ms = self._owned.pop(place, inf)
             to_ms = min(at_ms, self.until_ms)
             if from_ms < to_ms:
-                yield place, Tenure(self.client, self.epoch, from_ms, to_ms)
+                yield place, OwnershipPeriod(self.client, self.epoch, from_ms, to_ms)
             if keeps_from_ms is not None:
                 self._owned[place] = keeps_from_ms
 
@@ -77,12 +77,12 @@ def _groups(facts: HistoryIndex) -> dict[str, list[Beaten | Assigned | Revoked]]
     return found
 
 
-def _tenures(events: list[Beaten | Assigned | Revoked]) -> dict[Place, list[Tenure]]:
+def _tenures(events: list[Beaten | Assigned | Revoked]) -> dict[Place, list[OwnershipPeriod]]:
     """By partition: its tenures, by their beginnings."""
-    believers: dict[str, Believer] = {}
-    found: dict[Place, list[Tenure]] = {}
+    believers: dict[str, MemberOwnership] = {}
+    found: dict[Place, list[OwnershipPeriod]] = {}
     for event in events:
-        believer = believers.setdefault(event.client, Believer(event.client))
+        believer = believers.setdefault(event.client, MemberOwnership(event.client))
         for place, tenure in believer.note(event):
             found.setdefault(place, []).append(tenure)
     for believer in believers.values():

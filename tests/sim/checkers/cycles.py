@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from sim.checkers.anomaly import Anomaly
-from sim.checkers.history_index import HistoryIndex, Outcome
+from sim.checkers.history_index import HistoryIndex, TransactionOutcome
 
 Edges = dict[int, dict[int, str]]
 """Transaction -> the transactions that must come after it, with the kind of the edge."""
@@ -39,7 +39,7 @@ def g1c(facts: HistoryIndex) -> Iterator[Anomaly]:
                 continue
             for value in poll.values:
                 writer = facts.txn_of(value)
-                if writer is not None and writer.outcome is Outcome.COMMITTED and writer.began.op != txn:
+                if writer is not None and writer.outcome is TransactionOutcome.COMMITTED and writer.began.op != txn:
                     edges[writer.began.op].setdefault(txn, f"write-read {value!r}")
     cycle = find_cycle(edges)
     if cycle:
@@ -47,7 +47,7 @@ def g1c(facts: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def _committed(facts: HistoryIndex) -> list[int]:
-    return [op for op, txn in facts.txns.items() if txn.outcome is Outcome.COMMITTED]
+    return [op for op, txn in facts.txns.items() if txn.outcome is TransactionOutcome.COMMITTED]
 
 
 def _writes(facts: HistoryIndex) -> Edges:
@@ -64,7 +64,7 @@ def _writes(facts: HistoryIndex) -> Edges:
         latest: dict[str, int] = {}
         for row in end.committed:
             txn = facts.txn_of(row.value)
-            if txn is None or txn.outcome is not Outcome.COMMITTED:
+            if txn is None or txn.outcome is not TransactionOutcome.COMMITTED:
                 continue
             owner, op = txn.began.transactional_id, txn.began.op
             if latest.get(owner, op) != op:

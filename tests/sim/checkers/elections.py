@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 from semel_broker.cluster import records
-from semel_broker.cluster.records import Admission, PartitionState, Reassignment, TopicRecord
+from semel_broker.cluster.records import BrokerAdmission, PartitionState, Reassignment, TopicRecord
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.history_index import HistoryIndex
@@ -17,7 +17,7 @@ from sim.final import StoreWrite
 
 _topic = msgspec.json.Decoder(TopicRecord).decode
 _state = msgspec.json.Decoder(PartitionState).decode
-_admission = msgspec.json.Decoder(Admission).decode
+_admission = msgspec.json.Decoder(BrokerAdmission).decode
 _reassignment = msgspec.json.Decoder(Reassignment).decode
 
 
@@ -36,7 +36,7 @@ class Register:
         self._ids: dict[str, str] = {}  # by key
         self._created: dict[tuple[str, int], int] = {}
         self._brokers: dict[int, int] = {}
-        self._admitted: dict[int, Admission] = {}
+        self._admitted: dict[int, BrokerAdmission] = {}
         self._states: dict[tuple[str, int], PartitionState] = {}
         self._moving: dict[tuple[str, int], Reassignment] = {}
 
@@ -128,7 +128,7 @@ class Register:
             if each not in was.isr and now.leader_epoch != was.leader_epoch:
                 yield f"{where}: {each} joined the ISR by an election"
 
-    def _early_admission(self, revision: int, node_id: int, was: Admission | None) -> Iterator[str]:
+    def _early_admission(self, revision: int, node_id: int, was: BrokerAdmission | None) -> Iterator[str]:
         """A broker was admitted while it is still in sync for a partition that another live broker could take over.
         This is allowed for a partition without a leader, if the broker had synced everything before it ended."""
         for topic_id, topic in self._topics.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import inf
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.history_index import HistoryIndex, Outcome
+from sim.checkers.history_index import HistoryIndex, TransactionOutcome
 from sim.checkers.steps import stale_drivers
 from sim.events import Initialized
 
@@ -57,7 +57,12 @@ def _acknowledged(facts: HistoryIndex) -> Iterator[str]:
             if asked.at_ms > since and facts.offset_commits[asked.op].ended_ms < inf:
                 yield f"offsets of {asked.group}, sent at {asked.at_ms:.0f} ms in {txn}, fenced at {since:.0f} ms"
         is_empty = not txn.writes and not txn.offsets
-        if since < txn.committing_ms < inf and txn.ended_ms < inf and txn.outcome is Outcome.COMMITTED and not is_empty:
+        if (
+            since < txn.committing_ms < inf
+            and txn.ended_ms < inf
+            and txn.outcome is TransactionOutcome.COMMITTED
+            and not is_empty
+        ):
             yield f"{txn} was committed at {txn.committing_ms:.0f} ms, fenced at {since:.0f} ms"
 
 

@@ -9,11 +9,11 @@ from math import inf
 import msgspec
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.history_index import HistoryIndex, Outcome, Rank
+from sim.checkers.history_index import HistoryIndex, Rank, TransactionOutcome
 from sim.events import NO_TXN, Assigned, CommittingOffsets, Place, Revoked
 
 
-class Setting(msgspec.Struct, frozen=True):
+class OffsetPeriod(msgspec.Struct, frozen=True):
     """A committed offset that took effect at some time from `since_ms` to `until_ms`, certainly or perhaps. `offset`
     None: deleted."""
 
@@ -23,11 +23,11 @@ class Setting(msgspec.Struct, frozen=True):
     is_certain: bool = True
 
 
-NOTHING = Setting(None, -inf, -inf)
+NOTHING = OffsetPeriod(None, -inf, -inf)
 """Before the first commit: no offset."""
 
 
-def _possible(settings: list[Setting], since_ms: float, until_ms: float) -> list[Setting]:
+def _possible(settings: list[OffsetPeriod], since_ms: float, until_ms: float) -> list[OffsetPeriod]:
     """The settings that may have been in force at some time between these two."""
     there = [NOTHING, *settings]
     definite = max(each.since_ms for each in there if each.is_certain and each.until_ms < since_ms)
@@ -53,7 +53,7 @@ def lost_group_offset(facts: HistoryIndex) -> Iterator[Anomaly]:
         yield Anomaly("lost-group-offset", few(found))
 
 
-def _early_starts(facts: HistoryIndex, settings: dict[tuple[str, Place], list[Setting]]) -> Iterator[str]:
+def _early_starts(facts: HistoryIndex, settings: dict[tuple[str, Place], list[OffsetPeriod]]) -> Iterator[str]:
     """Members that got a partition without a known position, and whose first record is below the committed offset."""
     for session in facts.sessions:
         consumer = facts.consumers.get(session.client)
@@ -70,17 +70,17 @@ def _early_starts(facts: HistoryIndex, settings: dict[tuple[str, Place], list[Se
             )
 
 
-def _settings(facts: HistoryIndex) -> dict[tuple[str, Place], list[Setting]]:
+def _settings(facts: HistoryIndex) -> dict[tuple[str, Place], list[OffsetPeriod]]:
     """Every commit that took effect, or may have, by group and place."""
     given = _given(facts)
-    settings: dict[tuple[str, Place], list[Setting]] = {}
+    settings: dict[tuple[str, Place], list[OffsetPeriod]] = {}
     for commit in facts.offset_commits.values():
         asked = commit.asked
         since_ms, until_ms = asked.at_ms, commit.ended_ms
         if asked.txn != NO_TXN:
             txn = facts.txns[asked.txn]
             since_ms, until_ms = txn.committing_ms, txn.ended_ms
-            if txn.outcome is Outcome.ABORTED:
+            if txn.outcome is TransactionOutcome.ABORTED:
                 continue
         if commit.is_refused:
             continue
@@ -90,7 +90,7 @@ def _settings(facts: HistoryIndex) -> dict[tuple[str, Place], list[Setting]]:
             latest_ms = until_ms
             if not is_certain and asked.txn == NO_TXN and asked.client in facts.consumers:
                 latest_ms = _next_given_ms(given.get(key, []), asked)
-            settings.setdefault(key, []).append(Setting(offset, since_ms, latest_ms, is_certain))
+            settings.setdefault(key, []).append(OffsetPeriod(offset, since_ms, latest_ms, is_certain))
     return settings
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sim.checkers import CHECKERS, HistoryIndex
-from sim.events import NO_TXN, Topic
-from sim.final import Batch, Final, PartitionEnd, Row
+from sim.events import NO_TXN, HistoryTopic
+from sim.final import Final, LogBatch, PartitionEnd, ReadRecord
 from sim.history import History, Recorder
 
 T0 = ("t", 0)
@@ -19,7 +19,7 @@ class HistoryBuilder:
     def __init__(self, cleanup: str = "") -> None:
         self.clock_ms = 0.0
         self.history = History(self.tick)
-        self.history.declare(Topic("t", 2, cleanup))
+        self.history.declare(HistoryTopic("t", 2, cleanup))
         self.final = Final()
 
     def tick(self) -> float:
@@ -78,13 +78,13 @@ class HistoryBuilder:
         place: tuple[str, int] = T0,
         start_offset: int = 0,
         keys: dict[int, str] | None = None,
-        batches: list[Batch] | None = None,
+        batches: list[LogBatch] | None = None,
         stable: int | None = None,
     ) -> None:
         """The records that readers get of a partition at the end. `aborted`: not for readers of committed data."""
         named = keys or {}
-        committed = [Row(offset, named.get(offset), value) for offset, value in rows]
-        hidden = [Row(offset, named.get(offset), value) for offset, value in aborted]
+        committed = [ReadRecord(offset, named.get(offset), value) for offset, value in rows]
+        hidden = [ReadRecord(offset, named.get(offset), value) for offset, value in aborted]
         everything = sorted([*committed, *hidden], key=lambda row: row.offset)
         end = everything[-1].offset + 1 if everything else start_offset
         self.final.partitions[place] = PartitionEnd(

@@ -54,13 +54,13 @@ Rank = tuple[int, int]
 """Era of a group (see `sim.group_records`), and generation or epoch."""
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
 
 
-class Write(msgspec.Struct, gc=False):
+class Send(msgspec.Struct, gc=False):
     """One send. `offset` -1: not acknowledged, or not reported. `is_impossible`: the record never left the client.
     `lasts`: an acknowledgement would promise that the record survives a crash. `ended_ms`: when the client learned the
     outcome; `error`: of a send that has failed."""
@@ -90,14 +90,14 @@ class Write(msgspec.Struct, gc=False):
         return f"{self.sent.value!r} of {self.sent.client} to {self.sent.topic}-{self.partition}{at}"
 
 
-class Txn(msgspec.Struct):
+class ClientTransaction(msgspec.Struct):
     """One transaction, with times in ms. `was_seen`: a reader of committed data saw a record of it."""
 
     began: Beginning
-    outcome: Outcome = Outcome.ABORTED
+    outcome: TransactionOutcome = TransactionOutcome.ABORTED
     committing_ms: float = inf
     ended_ms: float = inf
-    writes: list[Write] = []
+    writes: list[Send] = []
     polls: list[Polled] = []
     offsets: list[CommittingOffsets] = []
     was_seen: bool = False
@@ -114,7 +114,7 @@ class OffsetCommit(msgspec.Struct):
     is_refused: bool = False
 
 
-class Session(msgspec.Struct):
+class ReadSession(msgspec.Struct):
     """The reads of one consumer from one partition, from its assignment to its end.
 
     `start`: the first position; -1: unknown. `since_ms` inf: the partition was never assigned.
@@ -136,7 +136,7 @@ class Change(msgspec.Struct):
     is_refused: bool = False
 
 
-class Decision(msgspec.Struct):
+class StepCommit(msgspec.Struct):
     """The commit of a step of a transaction group. `is_ours` None: the outcome is unknown."""
 
     asked: Deciding
@@ -149,14 +149,14 @@ class HistoryIndex:
 
     def __init__(self, history: History, final: Final) -> None:
         self.history, self.final = history, final
-        self.writes: dict[int, Write] = {}
-        self.by_value: dict[str, Write] = {}
-        self.txns: dict[int, Txn] = {}
+        self.writes: dict[int, Send] = {}
+        self.by_value: dict[str, Send] = {}
+        self.txns: dict[int, ClientTransaction] = {}
         self.initialized: list[Initialized] = []
         self.consumers: dict[str, Consuming] = {}
         self.assigned: list[Assigned | Revoked] = []
         self.polls: list[Polled] = []
-        self.sessions: list[Session] = []
+        self.sessions: list[ReadSession] = []
         self.unowned: list[Polled] = []
         """Polls of partitions that were not assigned to the member at that time."""
         self.offset_commits: dict[int, OffsetCommit] = {}
@@ -164,7 +164,7 @@ class HistoryIndex:
         self.changes: dict[int, Change] = {}
         self.planned: list[Planned] = []
         self.steps: list[StepBegun] = []
-        self.decisions: dict[int, Decision] = {}
+        self.decisions: dict[int, StepCommit] = {}
         self.rights: list[RightChanged] = []
         self.epochs: list[Beaten | Assigned | Revoked] = []
         """The events of members of the consumer protocol. An event of another consumer may be among them."""
@@ -172,7 +172,7 @@ class HistoryIndex:
         self.given: list[Given] = []
         self.read_through: list[ReadThrough] = []
         self.committed_by_id: list[CommittedById] = []
-        self._open: dict[tuple[str, Place], Session] = {}
+        self._open: dict[tuple[str, Place], ReadSession] = {}
         for event in history.events:
             NOTE[type(event)](self, event)
         self.reads = list(self._all_reads())
@@ -207,7 +207,7 @@ class HistoryIndex:
                     return True
         return self.cleanup_of(place[0]) == "delete" and end is not None and offset < _kept_from(end)
 
-    def txn_of(self, value: str | None) -> Txn | None:
+    def txn_of(self, value: str | None) -> ClientTransaction | None:
         """The transaction of a value; None for a value outside transactions."""
         write = self.by_value.get(value) if value is not None else None
         return None if write is None else self.txns.get(write.sent.txn)
@@ -258,16 +258,16 @@ class HistoryIndex:
                 txn.was_seen = True
         for decision in self.decisions.values():
             together = [self.txns[txn] for txn in decision.asked.txns]
-            if any(txn.was_seen and txn.outcome is not Outcome.ABORTED for txn in together):
+            if any(txn.was_seen and txn.outcome is not TransactionOutcome.ABORTED for txn in together):
                 for txn in together:
                     txn.was_seen = True  # one decision commits all of them
         for txn in self.txns.values():
-            if txn.outcome is Outcome.UNKNOWN and txn.was_seen:
-                txn.outcome = Outcome.COMMITTED
+            if txn.outcome is TransactionOutcome.UNKNOWN and txn.was_seen:
+                txn.outcome = TransactionOutcome.COMMITTED
 
     def _sending(self, event: Sending) -> None:
         lasts = event.acks == -1 or (event.acks == 1 and not self.history.has_followers)
-        write = self.writes[event.op] = Write(event, partition=event.partition, lasts=lasts)
+        write = self.writes[event.op] = Send(event, partition=event.partition, lasts=lasts)
         if event.value is not None:
             self.by_value[event.value] = write
         if event.txn != NO_TXN:
@@ -284,19 +284,19 @@ class HistoryIndex:
         write.error, write.ended_ms = event.error, event.at_ms
 
     def _beginning(self, event: Beginning) -> None:
-        self.txns[event.op] = Txn(event)
+        self.txns[event.op] = ClientTransaction(event)
 
     def _committing(self, event: Committing) -> None:
         txn = self.txns[event.txn]
-        txn.outcome, txn.committing_ms = Outcome.UNKNOWN, min(txn.committing_ms, event.at_ms)
+        txn.outcome, txn.committing_ms = TransactionOutcome.UNKNOWN, min(txn.committing_ms, event.at_ms)
 
     def _committed(self, event: Committed) -> None:
         txn = self.txns[event.txn]
-        txn.outcome, txn.ended_ms = Outcome.COMMITTED, event.at_ms
+        txn.outcome, txn.ended_ms = TransactionOutcome.COMMITTED, event.at_ms
 
     def _aborted(self, event: Aborted) -> None:
         txn = self.txns[event.txn]
-        txn.outcome, txn.ended_ms = Outcome.ABORTED, event.at_ms
+        txn.outcome, txn.ended_ms = TransactionOutcome.ABORTED, event.at_ms
 
     def _initialized(self, event: Initialized) -> None:
         self.initialized.append(event)
@@ -320,8 +320,8 @@ class HistoryIndex:
         for place in event.places:
             self._open.pop((event.client, place), None)
 
-    def _open_session(self, client: str, place: Place, start: int, since_ms: float = inf) -> Session:
-        session = Session(client, place, self.is_read_committed(client), start, since_ms)
+    def _open_session(self, client: str, place: Place, start: int, since_ms: float = inf) -> ReadSession:
+        session = ReadSession(client, place, self.is_read_committed(client), start, since_ms)
         self._open[client, place] = session
         self.sessions.append(session)
         return session
@@ -360,7 +360,7 @@ class HistoryIndex:
         self.steps.append(event)
 
     def _deciding(self, event: Deciding) -> None:
-        self.decisions[event.op] = Decision(event)
+        self.decisions[event.op] = StepCommit(event)
 
     def _decided(self, event: Decided) -> None:
         decision = self.decisions[event.op]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import inf
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.history_index import HistoryIndex, Outcome
+from sim.checkers.history_index import HistoryIndex, TransactionOutcome
 
 
 def aborted_read(facts: HistoryIndex) -> Iterator[Anomaly]:
@@ -14,7 +14,7 @@ def aborted_read(facts: HistoryIndex) -> Iterator[Anomaly]:
     found: dict[str, None] = {}
     for place, offset, value, is_committed in facts.reads:
         txn = facts.txn_of(value) if is_committed else None
-        if txn is not None and txn.outcome is Outcome.ABORTED:
+        if txn is not None and txn.outcome is TransactionOutcome.ABORTED:
             found[f"{value!r} at {place[0]}-{place[1]}@{offset} of {txn}"] = None
     if found:
         yield Anomaly("aborted-read", few(found))
@@ -26,7 +26,7 @@ def torn_txn(facts: HistoryIndex) -> Iterator[Anomaly]:
     visible = {row.value for end in facts.final.partitions.values() for row in end.committed}
     found = []
     for txn in facts.txns.values():
-        if txn.outcome is not Outcome.COMMITTED:
+        if txn.outcome is not TransactionOutcome.COMMITTED:
             continue
         if txn.ended_ms < inf and (failed := [str(write) for write in txn.writes if write.has_failed]):
             found.append(f"{txn} was committed although records of it had failed: {few(failed)}")
@@ -56,7 +56,7 @@ def precommitted_read(facts: HistoryIndex) -> Iterator[Anomaly]:
             continue
         for offset, value in zip(poll.offsets, poll.values, strict=True):
             txn = facts.txn_of(value)
-            if txn is not None and txn.outcome is not Outcome.ABORTED and poll.at_ms < txn.committing_ms:
+            if txn is not None and txn.outcome is not TransactionOutcome.ABORTED and poll.at_ms < txn.committing_ms:
                 found.append(
                     f"{value!r} at {poll.topic}-{poll.partition}@{offset} was read by {poll.client} at "
                     f"{poll.at_ms:.0f} ms, {txn} was committed from {txn.committing_ms:.0f} ms on"

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.history_index import HistoryIndex, Session
+from sim.checkers.history_index import HistoryIndex, ReadSession
 from sim.events import Place
-from sim.final import Row
+from sim.final import ReadRecord
 
 
 def visible_offsets(facts: HistoryIndex) -> dict[tuple[Place, bool], list[int]]:
@@ -32,7 +32,7 @@ def visible_offsets(facts: HistoryIndex) -> dict[tuple[Place, bool], list[int]]:
     return visible
 
 
-def _last_of_each_key(rows: list[Row]) -> list[Row]:
+def _last_of_each_key(rows: list[ReadRecord]) -> list[ReadRecord]:
     """The last row of each key, without tombstones."""
     last = {row.key: row.offset for row in rows}
     return [row for row in rows if last[row.key] == row.offset and row.value is not None]
@@ -49,7 +49,7 @@ def poll_skip(facts: HistoryIndex) -> Iterator[Anomaly]:
         yield Anomaly("poll-skip", few(found))
 
 
-def _skips(session: Session, visible: list[int]) -> Iterator[str]:
+def _skips(session: ReadSession, visible: list[int]) -> Iterator[str]:
     position = session.start
     for poll in session.polls:
         for offset in poll.offsets:

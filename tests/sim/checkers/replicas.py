@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.history_index import HistoryIndex
-from sim.final import Replica, Stored
+from sim.final import ReplicaLog, StoredRecord
 
 
 def replica_divergence(facts: HistoryIndex) -> Iterator[Anomaly]:
@@ -29,7 +29,7 @@ def false_commit(facts: HistoryIndex) -> Iterator[Anomaly]:
         yield Anomaly("false-commit", few(facts.final.uncommitted))
 
 
-def differences(one: Replica, other: Replica) -> Iterator[str]:
+def differences(one: ReplicaLog, other: ReplicaLog) -> Iterator[str]:
     """The differences between two replicas, from the higher of their log start offsets on: replicas may delete the
     beginnings of their logs at different times."""
     start = max(one.start_offset, other.start_offset)
@@ -50,7 +50,7 @@ def differences(one: Replica, other: Replica) -> Iterator[str]:
     yield from _sets("group offsets", list(one.groups.items()), list(other.groups.items()))
 
 
-def _batches(one: Replica, other: Replica, start: int, up_to: int) -> Iterator[str]:
+def _batches(one: ReplicaLog, other: ReplicaLog, start: int, up_to: int) -> Iterator[str]:
     here, there = ([each for each in replica.batches if start <= each[0] < up_to] for replica in (one, other))
     for mine, yours in zip(here, there, strict=False):
         if mine[0] != yours[0]:
@@ -64,7 +64,7 @@ def _batches(one: Replica, other: Replica, start: int, up_to: int) -> Iterator[s
         yield f"they have {len(here)} and {len(there)} batches from {start} to {up_to}"
 
 
-def _records(mine: Sequence[Stored], yours: Sequence[Stored], start: int, up_to: int) -> Iterator[str]:
+def _records(mine: Sequence[StoredRecord], yours: Sequence[StoredRecord], start: int, up_to: int) -> Iterator[str]:
     """For compacted logs: common records are equal, and a missing record was replaced by a later one of its key."""
     there = {record.offset: record for record in yours}
     latest: dict[bytes | None, int] = {
@@ -83,7 +83,7 @@ def _records(mine: Sequence[Stored], yours: Sequence[Stored], start: int, up_to:
             return
 
 
-def _producers(one: Replica, other: Replica, *, is_compacted: bool) -> Iterator[str]:
+def _producers(one: ReplicaLog, other: ReplicaLog, *, is_compacted: bool) -> Iterator[str]:
     """Differences in the state of producers, also of those whose records are deleted (KIP-360).
 
     Compaction empties or removes a marker without data. A replica that reads the log later does not learn its
@@ -102,7 +102,7 @@ def _producers(one: Replica, other: Replica, *, is_compacted: bool) -> Iterator[
             yield f"producer (id, epoch, sequence, offset, coordinator epoch, first offset) {mine} is {yours} there"
 
 
-def _since(replica: Replica, start: int) -> list[tuple[int, int, int]]:
+def _since(replica: ReplicaLog, start: int) -> list[tuple[int, int, int]]:
     return [each for each in replica.aborted if each[1] >= start]
 
 

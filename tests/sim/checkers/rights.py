@@ -8,7 +8,7 @@ from math import inf
 import msgspec
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.history_index import HistoryIndex, Outcome
+from sim.checkers.history_index import HistoryIndex, TransactionOutcome
 from sim.events import NO_TXN, RightChanged
 
 FOLLOWED_WITHIN_MS = 8_000
@@ -93,7 +93,7 @@ def _reads(facts: HistoryIndex, denials: Denials) -> Iterator[str]:
 def _commits(facts: HistoryIndex, denials: Denials) -> Iterator[str]:
     for txn in facts.txns.values():
         is_empty = not txn.writes and not txn.offsets
-        if txn.outcome is not Outcome.COMMITTED or is_empty:
+        if txn.outcome is not TransactionOutcome.COMMITTED or is_empty:
             continue
         began = txn.began
         for denial in denials.broken(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.history_index import HistoryIndex, Outcome, Txn
+from sim.checkers.history_index import ClientTransaction, HistoryIndex, TransactionOutcome
 from sim.events import Place
-from sim.final import Batch, PartitionEnd
+from sim.final import LogBatch, PartitionEnd
 
 SEQUENCE_MASK = 0x7FFFFFFF
-WANTED = {Outcome.COMMITTED: "commit", Outcome.ABORTED: "abort"}
+WANTED = {TransactionOutcome.COMMITTED: "commit", TransactionOutcome.ABORTED: "abort"}
 MARKER_OF = {"PrepareCommit": "commit", "PrepareAbort": "abort"}
 
 
@@ -25,10 +25,10 @@ def wrong_txn(facts: HistoryIndex) -> Iterator[Anomaly]:
         yield Anomaly("wrong-txn", few(found))
 
 
-def _wrong_markers(facts: HistoryIndex, place: Place, end: PartitionEnd, batches: list[Batch]) -> Iterator[str]:
+def _wrong_markers(facts: HistoryIndex, place: Place, end: PartitionEnd, batches: list[LogBatch]) -> Iterator[str]:
     """Between two markers of a producer are records of one transaction, and the marker has its outcome."""
     rows = {row.offset: row.value for row in end.uncommitted}
-    under: dict[int, dict[int, Txn]] = {}
+    under: dict[int, dict[int, ClientTransaction]] = {}
     epoch: dict[int, int] = {}
     for batch in batches:
         if batch.producer_id < 0:
@@ -52,7 +52,7 @@ def _wrong_markers(facts: HistoryIndex, place: Place, end: PartitionEnd, batches
             yield f"the marker at {at} has epoch {batch.producer_epoch}, its records {epoch[batch.producer_id]}"
 
 
-def _undecided_markers(facts: HistoryIndex, place: Place, batches: list[Batch]) -> Iterator[str]:
+def _undecided_markers(facts: HistoryIndex, place: Place, batches: list[LogBatch]) -> Iterator[str]:
     """Each marker has a decision of the coordinator for this partition. Each complete decision has its marker."""
     if facts.final.decisions is None or facts.cleanup_of(place[0]):
         return

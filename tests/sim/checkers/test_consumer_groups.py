@@ -11,7 +11,7 @@ from sim.history import Recorder
 SESSION_MS = 50
 
 
-class Member:
+class MemberEvents:
     """A member of group "g" whose id is its name: step by step."""
 
     def __init__(self, builder: HistoryBuilder, name: str) -> None:
@@ -46,9 +46,9 @@ class Member:
             self.recorder.offsets_refused(op)
 
 
-def two() -> tuple[HistoryBuilder, Member, Member]:
+def two() -> tuple[HistoryBuilder, MemberEvents, MemberEvents]:
     builder = HistoryBuilder()
-    return builder, Member(builder, "a"), Member(builder, "b")
+    return builder, MemberEvents(builder, "a"), MemberEvents(builder, "b")
 
 
 def found(builder: HistoryBuilder) -> list[str]:
@@ -118,7 +118,7 @@ def test_epochs_that_go_back_are_found() -> None:
     one.beats(3)
     other.beats(3, sent=0)
     assert found(builder) == []
-    Member(builder, "c").beats(2, sent=0)
+    MemberEvents(builder, "c").beats(2, sent=0)
     assert found(builder) == ["epoch-regress"]
 
 

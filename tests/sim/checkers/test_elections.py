@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from semel_broker.cluster.records import Admission, BrokerRecord, PartitionState, TopicRecord
+from semel_broker.cluster.records import BrokerAdmission, BrokerRecord, PartitionState, TopicRecord
 
 from sim.checkers.elections import Register
 from sim.checkers.history_builder import HistoryBuilder
@@ -35,7 +35,7 @@ class StoreWrites:
         self.admit(node_id, self.writes({f"brokers/{node_id}": record}))
 
     def admit(self, node_id: int, epoch: int) -> None:
-        self.writes({f"admissions/{node_id}": Admission(epoch)})
+        self.writes({f"admissions/{node_id}": BrokerAdmission(epoch)})
 
     def dies(self, node_id: int) -> None:
         self.writes({f"brokers/{node_id}": None})

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sim.checkers.history_builder import T0, HistoryBuilder
-from sim.final import Batch, Decision
+from sim.final import CoordinatorDecision, LogBatch
 
 
-def data(offset: int, epoch: int, sequence: int, count: int = 1, *, producer: int = 7) -> Batch:
-    return Batch(offset, offset + count - 1, producer, epoch, sequence, sequence + count - 1, True)
+def data(offset: int, epoch: int, sequence: int, count: int = 1, *, producer: int = 7) -> LogBatch:
+    return LogBatch(offset, offset + count - 1, producer, epoch, sequence, sequence + count - 1, True)
 
 
-def marker(offset: int, epoch: int, kind: str = "commit", *, producer: int = 7) -> Batch:
-    return Batch(offset, offset, producer, epoch, -1, -1, True, kind)
+def marker(offset: int, epoch: int, kind: str = "commit", *, producer: int = 7) -> LogBatch:
+    return LogBatch(offset, offset, producer, epoch, -1, -1, True, kind)
 
 
 def test_each_transaction_under_its_own_marker_is_right() -> None:
@@ -24,10 +24,10 @@ def test_each_transaction_under_its_own_marker_is_right() -> None:
     batches = [data(0, 0, 0), marker(1, 1), data(2, 1, 0), marker(3, 2, "abort")]
     builder.ends([(0, "a")], aborted=[(2, "b")], batches=batches)
     builder.final.decisions = [
-        Decision("shop", "PrepareCommit", 7, 1, (T0,)),
-        Decision("shop", "CompleteCommit", 7, 1, ()),
-        Decision("shop", "PrepareAbort", 7, 2, (T0,)),
-        Decision("shop", "CompleteAbort", 7, 2, ()),
+        CoordinatorDecision("shop", "PrepareCommit", 7, 1, (T0,)),
+        CoordinatorDecision("shop", "CompleteCommit", 7, 1, ()),
+        CoordinatorDecision("shop", "PrepareAbort", 7, 2, (T0,)),
+        CoordinatorDecision("shop", "CompleteAbort", 7, 2, ()),
     ]
     assert builder.found() == []
 
@@ -60,15 +60,15 @@ def test_a_marker_without_a_decision_and_a_decision_without_its_marker() -> None
         builder = HistoryBuilder()
         builder.transaction(builder.recorder("shop"), ("a", 0, 0))
         builder.ends([(0, "a")], batches=[data(0, 0, 0), marker(1, 1)])
-        builder.final.decisions = [Decision("shop", "PrepareCommit", *decided, (T0,))]
+        builder.final.decisions = [CoordinatorDecision("shop", "PrepareCommit", *decided, (T0,))]
         assert builder.found() == ["wrong-txn"]
 
     builder = HistoryBuilder()
     builder.transaction(builder.recorder("shop"), ("a", 0, 0))
     builder.ends([(0, "a")], batches=[data(0, 0, 0)])
     builder.final.decisions = [
-        Decision("shop", "PrepareCommit", 7, 1, (T0,)),
-        Decision("shop", "CompleteCommit", 7, 1, ()),
+        CoordinatorDecision("shop", "PrepareCommit", 7, 1, (T0,)),
+        CoordinatorDecision("shop", "CompleteCommit", 7, 1, ()),
     ]
     assert builder.found() == ["wrong-txn"]
 

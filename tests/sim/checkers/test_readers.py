@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.checkers.history_builder import T0, T1, HistoryBuilder
-from sim.final import GroupMember, Replica
+from sim.final import GroupGeneration, ReplicaLog
 
 
 def stored(*values: str) -> HistoryBuilder:
@@ -76,7 +76,7 @@ def test_a_record_compacted_by_one_replica_is_no_skip_if_another_still_has_it() 
         reader.assigned([T0], positions=[0])
         reader.polled(T0, [offset for offset, _ in given], [value for _, value in given])
         builder.ends(rows, keys={0: "x", 1: "x", 2: "y", 3: "z"})
-        builder.final.replicas[T0] = [Replica(broker=f"broker-{number}") for number in range(replicas)]
+        builder.final.replicas[T0] = [ReplicaLog(broker=f"broker-{number}") for number in range(replicas)]
         assert builder.found() == expected, skipped
 
 
@@ -97,7 +97,7 @@ def around_an_aborted_one(cleanup: str, *, read_committed: bool) -> HistoryBuild
 def test_aborted_records_that_one_replica_has_compacted_are_no_skip_either() -> None:
     for replicas, expected in ((3, []), (1, ["poll-skip"])):
         builder = around_an_aborted_one("compact", read_committed=False)
-        builder.final.replicas[T0] = [Replica(broker=f"broker-{number}") for number in range(replicas)]
+        builder.final.replicas[T0] = [ReplicaLog(broker=f"broker-{number}") for number in range(replicas)]
         assert builder.found() == expected
 
 
@@ -369,7 +369,7 @@ def test_a_former_member_commits_nothing_inside_a_transaction_either_whatever_be
     ids=["one era", "the owner's is later", "the owner's is earlier", "one is not known", "none is known"],
 )
 def test_generations_of_a_group_of_both_protocols_are_compared_within_an_era(
-    eras: dict[GroupMember, int], expected: list[str]
+    eras: dict[GroupGeneration, int], expected: list[str]
 ) -> None:
     builder = stored("a", "b")
     one, two = (builder.recorder(name) for name in ("one", "two"))

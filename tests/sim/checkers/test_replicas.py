@@ -9,9 +9,9 @@ import pytest
 
 from sim.checkers.history_builder import T0, HistoryBuilder
 from sim.checkers.replicas import differences
-from sim.final import Replica, Stored
+from sim.final import ReplicaLog, StoredRecord
 
-PLAIN = Replica(
+PLAIN = ReplicaLog(
     broker="broker-1",
     end_offset=6,
     high_watermark=6,
@@ -23,7 +23,7 @@ PLAIN = Replica(
 )
 
 
-def other(**changes: Any) -> Replica:
+def other(**changes: Any) -> ReplicaLog:
     return msgspec.structs.replace(PLAIN, broker="broker-2", **changes)
 
 
@@ -68,26 +68,26 @@ def test_records_above_the_high_watermark_are_not_compared() -> None:
     assert list(differences(PLAIN, longer)) == []
 
 
-def compacted(*records: Stored) -> Replica:
+def compacted(*records: StoredRecord) -> ReplicaLog:
     return msgspec.structs.replace(PLAIN, batches=[], records=list(records))
 
 
-FIRST, SECOND = Stored(0, b"k", b"1"), Stored(3, b"k", b"2")
+FIRST, SECOND = StoredRecord(0, b"k", b"1"), StoredRecord(3, b"k", b"2")
 
 
 def test_a_log_may_have_been_compacted_and_its_twin_not() -> None:
-    bare = Stored(4, b"gone", b"", is_bare=True)
+    bare = StoredRecord(4, b"gone", b"", is_bare=True)
     for one, two in (
         ((FIRST, SECOND), (SECOND,)),
         ((FIRST, SECOND, bare), (FIRST, SECOND)),
-        ((FIRST, Stored(1, None, b"commit", is_bare=True), SECOND), (SECOND,)),
+        ((FIRST, StoredRecord(1, None, b"commit", is_bare=True), SECOND), (SECOND,)),
     ):
         assert list(differences(compacted(*one), compacted(*two))) == []
         assert list(differences(compacted(*two), compacted(*one))) == []
 
 
 def test_the_last_record_of_a_key_is_in_every_replica_and_the_same() -> None:
-    aborted = Stored(5, None, b"aborted", is_bare=True)
+    aborted = StoredRecord(5, None, b"aborted", is_bare=True)
     for one, two in (
         ((FIRST, SECOND), (FIRST,)),
         ((FIRST, SECOND), (FIRST, msgspec.structs.replace(SECOND, payload=b"3"))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.checkers.history_builder import T0, T1, HistoryBuilder
-from sim.events import Pipeline, Topic
+from sim.events import HistoryTopic, Pipeline
 
 
 def test_a_committed_transaction_is_visible_and_an_aborted_one_is_not() -> None:
@@ -144,7 +144,7 @@ def test_a_transaction_without_writes_has_no_order(writes: bool) -> None:
 def pipeline(outputs: list[tuple[int, str]], committed: int) -> HistoryBuilder:
     """A pipeline with inputs "in0" and "in1"; "x" and "x2" are outputs of "in0", "y" of "in1"."""
     builder = HistoryBuilder()
-    builder.history.declare(Topic("out", 1), pipelines=[Pipeline("work", "t", "out")])
+    builder.history.declare(HistoryTopic("out", 1), pipelines=[Pipeline("work", "t", "out")])
     shop, worker = builder.recorder("shop"), builder.recorder("worker")
     builder.send(shop, "in0", 0)
     builder.send(shop, "in1", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.history_index import HistoryIndex, Outcome, Write
+from sim.checkers.history_index import HistoryIndex, Send, TransactionOutcome
 from sim.events import Place
 
 
@@ -62,14 +62,14 @@ def _lost_by_compaction(facts: HistoryIndex) -> Iterator[Anomaly]:
 
     An unacknowledged tombstone may have been stored, and compaction may have removed it since.
     """
-    last: dict[tuple[Place, str], Write] = {}
+    last: dict[tuple[Place, str], Send] = {}
     for write in facts.writes.values():
         if not write.is_promised or write.offset < 0 or write.sent.key is None:
             continue
         if facts.cleanup_of(write.sent.topic) != "compact" or facts.may_be_gone(write.place, write.offset):
             continue
         txn = facts.txns.get(write.sent.txn)
-        if txn is not None and txn.outcome is not Outcome.COMMITTED:
+        if txn is not None and txn.outcome is not TransactionOutcome.COMMITTED:
             continue
         key = write.place, write.sent.key
         if key not in last or last[key].offset < write.offset:

@@ -26,7 +26,7 @@ RAW: tuple[ClientKind, ...] = ("keeps its epoch", "bumps its epoch", "version 2"
 OURS: tuple[ClientKind, ...] = ("semel", "semel, version 1")
 
 
-class Transaction(msgspec.Struct, frozen=True):
+class OldTransaction(msgspec.Struct, frozen=True):
     """Writes one record to each of `partitions` of the output, commits offsets of `inputs`, then ends."""
 
     partitions: tuple[int, ...]
@@ -39,19 +39,19 @@ class Transaction(msgspec.Struct, frozen=True):
         return (*writing, *((ADD_OFFSETS, OFFSETS) if self.inputs else ()), END)
 
 
-FIRST = Transaction((0,), (0,))
-NEXT: Mapping[str, Transaction] = {
-    "writes the same": Transaction((0,), (0,)),
-    "writes the same, aborts": Transaction((0,), (0,), commits=False),
-    "writes elsewhere": Transaction((1,), (1,)),
-    "records alone": Transaction((0,), ()),
-    "offsets alone": Transaction((), (1,)),
+FIRST = OldTransaction((0,), (0,))
+NEXT: Mapping[str, OldTransaction] = {
+    "writes the same": OldTransaction((0,), (0,)),
+    "writes the same, aborts": OldTransaction((0,), (0,), commits=False),
+    "writes elsewhere": OldTransaction((1,), (1,)),
+    "records alone": OldTransaction((0,), ()),
+    "offsets alone": OldTransaction((), (1,)),
 }
-LAST = Transaction((0, 1), (0, 1))
+LAST = OldTransaction((0, 1), (0, 1))
 """Runs after the next transaction, to show what is broken by then."""
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
+class LateRequestCase(msgspec.Struct, frozen=True, kw_only=True):
     """One case. `held`: the API of the late request, which is part of the first transaction. `arrives`: it arrives so
     many slots after it was sent. `follows`: the next transaction, see NEXT.
 
@@ -71,7 +71,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     reuses: bool = False
 
     @property
-    def transactions(self) -> tuple[Transaction, Transaction, Transaction]:
+    def transactions(self) -> tuple[OldTransaction, OldTransaction, OldTransaction]:
         return msgspec.structs.replace(FIRST, commits=self.commits), NEXT[self.follows], LAST
 
     @property
@@ -89,7 +89,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return "behind the next transaction"
 
 
-def cases(client: ClientKind) -> Iterator[Case]:
+def cases(client: ClientKind) -> Iterator[LateRequestCase]:
     """All possible cases of a kind of client."""
     is_raw = client in RAW
     for held in API_KEYS:
@@ -103,7 +103,7 @@ def cases(client: ClientKind) -> Iterator[Case]:
                 for arrives in range(slots):
                     for by_role in (True, False) if is_raw else (True,):
                         for reuses in (False, True) if client == RAW[0] and gives_up and held == PRODUCE else (False,):
-                            yield Case(
+                            yield LateRequestCase(
                                 client=client,
                                 held=held,
                                 gives_up=gives_up,

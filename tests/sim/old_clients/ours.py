@@ -8,9 +8,9 @@ from typing import Any
 from semel import Producer, TopicPartition
 from semel.errors import KafkaError, TransactionWasCommitted
 
-from sim.old_clients.cases import ADD, ADD_OFFSETS, END, OFFSETS, PRODUCE, Case, Transaction
+from sim.old_clients.cases import ADD, ADD_OFFSETS, END, OFFSETS, PRODUCE, LateRequestCase, OldTransaction
 from sim.old_clients.raw import GROUP, ID, INPUT, OUTPUT, TIMEOUT_MS, GaveUp
-from sim.old_clients.slots import REQUEST_MS, Slots
+from sim.old_clients.slots import REQUEST_MS, TimeSlots
 from sim.workloads.base import ClientContext, stop
 from sim.workloads.recording_producer import RecordingProducer
 
@@ -21,7 +21,7 @@ SENT_BY = {ADD: PRODUCE, ADD_OFFSETS: OFFSETS}
 class OurProducer:
     """As `RawProducer`. It aborts a transaction after a failed call, and replaces the producer if the abort fails."""
 
-    def __init__(self, case: Case, context: ClientContext, slots: Slots) -> None:
+    def __init__(self, case: LateRequestCase, context: ClientContext, slots: TimeSlots) -> None:
         self.refused: list[str] = []
         self._case, self._context, self._slots = case, context, slots
         self._recorder = context.history.recorder("looker")
@@ -56,7 +56,7 @@ class OurProducer:
             await self._writer.start()
         return self._writer
 
-    async def _transaction(self, transaction: Transaction, *, is_first: bool) -> None:
+    async def _transaction(self, transaction: OldTransaction, *, is_first: bool) -> None:
         writer = await self._opened()
         txn = writer.recorder.beginning(ID)
         failed = False
@@ -84,7 +84,7 @@ class OurProducer:
                     await stop(writer.producer)
                     self._writer = None
 
-    async def _step(self, writer: RecordingProducer, step: str, transaction: Transaction, txn: int) -> None:
+    async def _step(self, writer: RecordingProducer, step: str, transaction: OldTransaction, txn: int) -> None:
         if step == PRODUCE:
             sent = [await writer.send(OUTPUT, partition, txn=txn) for partition in transaction.partitions]
             for future in sent:

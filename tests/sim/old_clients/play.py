@@ -13,18 +13,18 @@ from semel import Admin, NewTopic
 from sim.broker import PORT, SimBroker
 from sim.checkers import check_all
 from sim.client import SimEdge
-from sim.ending import Reading
-from sim.events import Topic
+from sim.ending import FinalReading
+from sim.events import HistoryTopic
 from sim.history import History
 from sim.host import Host
 from sim.logs import captured
-from sim.old_clients.cases import RAW, Case
+from sim.old_clients.cases import RAW, LateRequestCase
 from sim.old_clients.ours import OurProducer
 from sim.old_clients.raw import GROUP, INPUT, OUTPUT, TIMEOUT_MS, RawProducer
-from sim.old_clients.slots import Slots
+from sim.old_clients.slots import TimeSlots
 from sim.run import Listener
 from sim.workloads.base import ClientContext
-from sim.world import NS, World
+from sim.world import NS, SimWorld
 
 MS = 1_000_000
 SETTINGS: dict[str, Any] = {
@@ -35,7 +35,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-class Result(msgspec.Struct, kw_only=True):
+class LateRequestResult(msgspec.Struct, kw_only=True):
     """The result of a case. `anomalies`: texts by checker. `refused`: errors that the client got instead."""
 
     anomalies: dict[str, str]
@@ -43,7 +43,7 @@ class Result(msgspec.Struct, kw_only=True):
     refused: list[str]
 
 
-def play(case: Case, listener: Listener | None = None) -> Result:
+def play(case: LateRequestCase, listener: Listener | None = None) -> LateRequestResult:
     """Run a case; always the same for the same case. Raises Stuck."""
     gc.disable()
     try:
@@ -53,13 +53,13 @@ def play(case: Case, listener: Listener | None = None) -> Result:
         gc.enable()
 
 
-def _play(case: Case, listener: Listener | None) -> Result:
-    world = World("old clients", listener)
+def _play(case: LateRequestCase, listener: Listener | None) -> LateRequestResult:
+    world = SimWorld("old clients", listener)
     network = world.network
     network.watching = True
     network.weather.latency_ms, network.weather.spike_rate, network.weather.split_rate = (0.1, 0.5), 0.0, 0.0
     history = History(lambda: world.now_ns / MS)
-    history.declare(Topic(OUTPUT, 2), Topic(INPUT, 2))
+    history.declare(HistoryTopic(OUTPUT, 2), HistoryTopic(INPUT, 2))
     settings = {**SETTINGS, "transaction.version": 1 if case.client == "semel, version 1" else 2}
     broker = SimBroker(world.host("broker"), settings)
     broker.host.disk.weather.sync_ms = (0.05, 0.2)
@@ -73,7 +73,7 @@ def _play(case: Case, listener: Listener | None) -> Result:
 
     async def work(host: Host) -> None:
         producer: RawProducer | OurProducer
-        slots = Slots(host)
+        slots = TimeSlots(host)
         if case.client in RAW:
             producer = RawProducer(case, ("broker", PORT), slots, history.recorder("old"))
         else:
@@ -87,18 +87,18 @@ def _play(case: Case, listener: Listener | None) -> Result:
     alone(world, "setup", prepare)
     alone(world, "client", work)
     network.heal()
-    reading = Reading(broker.address, history, [GROUP], broker.nodes)
+    reading = FinalReading(broker.address, history, [GROUP], broker.nodes)
     alone(world, "reader", reading.main)
     world.close()
     found = check_all(history, reading.final)
-    return Result(
+    return LateRequestResult(
         anomalies={anomaly.checker: anomaly.text for anomaly in found},
         failures=[str(failure) for failure in world.failures],
         refused=refused,
     )
 
 
-def alone(world: World, name: str, main: Callable[[Host], Any]) -> None:
+def alone(world: SimWorld, name: str, main: Callable[[Host], Any]) -> None:
     """Run one process to its end."""
     host = world.host(name)
     host.boot(main)

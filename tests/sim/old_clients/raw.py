@@ -18,8 +18,8 @@ from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 from semel_protocol.schema import Message
 
 from sim.history import Recorder
-from sim.old_clients.cases import ADD, ADD_OFFSETS, END, OFFSETS, PRODUCE, Case, Transaction
-from sim.old_clients.slots import REQUEST_MS, Slots
+from sim.old_clients.cases import ADD, ADD_OFFSETS, END, OFFSETS, PRODUCE, LateRequestCase, OldTransaction
+from sim.old_clients.slots import REQUEST_MS, TimeSlots
 
 OUTPUT, INPUT, GROUP, ID = "out", "in", "g", "old"
 TIMEOUT_MS = 8_000
@@ -72,7 +72,7 @@ def _role_of(request: Message) -> str:
 class RawProducer:
     """Runs a case step by step and records the answers. `refused`: the requests that failed."""
 
-    def __init__(self, case: Case, address: tuple[str, int], slots: Slots, recorder: Recorder) -> None:
+    def __init__(self, case: LateRequestCase, address: tuple[str, int], slots: TimeSlots, recorder: Recorder) -> None:
         self.refused: list[str] = []
         self._case, self._slots, self._recorder = case, slots, recorder
         self._address = address
@@ -110,7 +110,7 @@ class RawProducer:
             ID, since_ms=since_ms, producer_id=response.producer_id, producer_epoch=response.producer_epoch
         )
 
-    async def _transaction(self, transaction: Transaction, *, is_first: bool) -> None:
+    async def _transaction(self, transaction: OldTransaction, *, is_first: bool) -> None:
         """Raise GaveUp when the producer is useless."""
         if self._must_bump:
             await self._initialize()
@@ -139,7 +139,7 @@ class RawProducer:
             finally:
                 self._connections.insists = True
 
-    async def _step(self, step: str, transaction: Transaction, txn: int) -> None:
+    async def _step(self, step: str, transaction: OldTransaction, txn: int) -> None:
         wire = self._wire
         if step == PRODUCE:
             for partition in transaction.partitions:

@@ -17,7 +17,7 @@ REQUEST_MS = 60
 NS_PER_MS = 1_000_000
 
 
-class Slots:
+class TimeSlots:
     """The clock of one client on `host`. The first slot begins one slot length after the first call of `next`."""
 
     def __init__(self, host: Host) -> None:

@@ -16,12 +16,12 @@ from typing import Any
 
 from broker.wire import Wire
 from faults import files
-from faults.actor import Outcome, Settings
+from faults.actor import ActorOptions, StepOutcome
 from faults.actor_semel import SemelActor
 from faults.observer import Observer
 from faults.proxy import Proxy
 from faults.scenario_run import FAST, ScenarioRun, Unmet, Unsupported
-from scenarios.language import Scenario, Step, seconds, size_bytes
+from scenarios.language import Scenario, ScenarioLine, seconds, size_bytes
 from semel_broker.node import Node
 from semel_storage.checkpoints import CorruptCheckpoint
 from semel_storage.segments.segment import CorruptLog
@@ -32,7 +32,7 @@ from sim.disk import SimDisk
 from sim.host import Host
 from sim.logs import captured
 from sim.run import Listener
-from sim.world import NS, World
+from sim.world import NS, SimWorld
 
 PROXY_HOST = "stage"
 PLAYED_WITHIN_NS = 600 * NS
@@ -72,7 +72,7 @@ class SimObserver(Observer):
 class SimActor(SemelActor):
     """semel's client on a simulated host."""
 
-    def __init__(self, settings: Settings, host: Host) -> None:
+    def __init__(self, settings: ActorOptions, host: Host) -> None:
         super().__init__(settings)
         self._common["edge"] = SimEdge(host)
 
@@ -80,17 +80,17 @@ class SimActor(SemelActor):
 class SimClient:
     """A client of a scenario; the counterpart of `ClientProcess` for real processes."""
 
-    def __init__(self, settings: Settings, host: Host) -> None:
-        self.running: asyncio.Task[Outcome] | None = None
+    def __init__(self, settings: ActorOptions, host: Host) -> None:
+        self.running: asyncio.Task[StepOutcome] | None = None
         self._settings, self._host = settings, host
         self._actor: SimActor | None = None
 
-    async def start(self) -> Outcome:
+    async def start(self) -> StepOutcome:
         self._host.boot(idle)
         self._actor = SimActor(self._settings, self._host)
         return await on_host(self._host, self._actor.start())
 
-    async def do(self, verb: str, words: tuple[str, ...]) -> Outcome:
+    async def do(self, verb: str, words: tuple[str, ...]) -> StepOutcome:
         assert self._actor is not None
         return await on_host(self._host, self._actor.do(verb, list(words)))
 
@@ -140,7 +140,7 @@ class SimScenarioRun(ScenarioRun):
 
     # The broker
 
-    async def on_start(self, step: Step) -> None:
+    async def on_start(self, step: ScenarioLine) -> None:
         if self._staged is None:
             host = self._world.host("broker")
             host.disk.weather.full_bytes = self._room
@@ -154,33 +154,33 @@ class SimScenarioRun(ScenarioRun):
         if not broker.serves:
             raise Unmet(broker.refusal)
 
-    async def on_kill(self, step: Step) -> None:
+    async def on_kill(self, step: ScenarioLine) -> None:
         if step.words[0] == "broker":
             self._serving.kill()
         else:
             await super().on_kill(step)
 
-    async def on_terminate(self, step: Step) -> None:
+    async def on_terminate(self, step: ScenarioLine) -> None:
         self._serving.terminate()
         await self._until(lambda: not self._serving.host.is_running, "it still runs")
 
-    async def on_pause(self, step: Step) -> None:
+    async def on_pause(self, step: ScenarioLine) -> None:
         if step.words[0] == "broker":
             self._serving.host.pause()
         else:
             await super().on_pause(step)
 
-    async def on_resume(self, step: Step) -> None:
+    async def on_resume(self, step: ScenarioLine) -> None:
         if step.words[0] == "broker":
             self._serving.host.resume()
         else:
             await super().on_resume(step)
 
-    async def on_dies(self, step: Step) -> None:
+    async def on_dies(self, step: ScenarioLine) -> None:
         """Wait for the end of the broker. Only real processes have an exit status, so it is not checked here."""
         await self._until(lambda: not self._serving.host.is_running, "it still runs")
 
-    async def on_refuses(self, step: Step) -> None:
+    async def on_refuses(self, step: ScenarioLine) -> None:
         """Assert the refusal and its text. A text that ends in "failed" may differ: a real disk words it."""
         try:
             await self.on_start(step)
@@ -191,7 +191,7 @@ class SimScenarioRun(ScenarioRun):
             return
         raise Unmet("it has started")
 
-    async def on_offline(self, step: Step) -> None:
+    async def on_offline(self, step: ScenarioLine) -> None:
         """The broker must start without a partition, and its error must contain `says`."""
         await self.on_start(step)
         reasons = [each.offline_reason for node in self._serving.nodes() for each in node.broker.topics.here()]
@@ -200,16 +200,16 @@ class SimScenarioRun(ScenarioRun):
 
     # The disk
 
-    async def on_disk(self, step: Step) -> None:
+    async def on_disk(self, step: ScenarioLine) -> None:
         self._room = size_bytes(step.words[0])
 
-    async def on_fill(self, step: Step) -> None:
+    async def on_fill(self, step: ScenarioLine) -> None:
         self._files.weather.full_bytes = self._files.used_bytes()
 
-    async def on_free(self, step: Step) -> None:
+    async def on_free(self, step: ScenarioLine) -> None:
         self._files.weather.full_bytes = self._room
 
-    async def on_damage(self, step: Step) -> None:
+    async def on_damage(self, step: ScenarioLine) -> None:
         topic, partition, how, kind, *number = step.words
         with_files(
             self._files,
@@ -219,27 +219,27 @@ class SimScenarioRun(ScenarioRun):
             ),
         )
 
-    async def on_forge(self, step: Step) -> None:
+    async def on_forge(self, step: ScenarioLine) -> None:
         epoch = int(step.options["epoch"])
         with_files(self._files, self._directory, lambda data: files.forge_epoch(data, step.words[0], epoch))
 
     # Topics, clients and observers
 
-    async def on_topic(self, step: Step) -> None:
+    async def on_topic(self, step: ScenarioLine) -> None:
         connection = await wire()
         await connection.create_topic(step.words[0], int(step.words[1]), **step.options)
         await connection.close()
 
-    async def on_drop(self, step: Step) -> None:
+    async def on_drop(self, step: ScenarioLine) -> None:
         connection = await wire()
         await connection.delete_topic(step.words[0])
         await connection.close()
 
-    async def on_client(self, step: Step) -> None:
+    async def on_client(self, step: ScenarioLine) -> None:
         name, given = step.words[0], step.options
         if given.get("library", "semel") != "semel":
             raise Unsupported(f"{given['library']} runs in real processes only")
-        settings = Settings(
+        settings = ActorOptions(
             name=name,
             bootstrap=f"{PROXY_HOST}:{self._proxy.port}",
             transactional_id=given.get("id"),
@@ -266,12 +266,12 @@ async def wire() -> Wire:
     return Wire(*await asyncio.open_connection("broker", PORT))
 
 
-def on_host(host: Host, doing: Coroutine[Any, Any, Outcome]) -> asyncio.Future[Outcome]:
+def on_host(host: Host, doing: Coroutine[Any, Any, StepOutcome]) -> asyncio.Future[StepOutcome]:
     """Run `doing` in the process of another host. The future is never done if that process is killed."""
     assert host.loop is not None
-    done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    done: asyncio.Future[StepOutcome] = asyncio.get_running_loop().create_future()
 
-    def tell(task: asyncio.Task[Outcome]) -> None:
+    def tell(task: asyncio.Task[StepOutcome]) -> None:
         if done.done() or task.cancelled():
             return
         error = task.exception()
@@ -299,9 +299,9 @@ def with_files(disk: SimDisk, directory: Path, change: Callable[[Path], None]) -
             inode.synced_size = len(data)
 
 
-def play(scenario: Scenario, directory: Path, say: Callable[[str], None], listener: Listener | None = None) -> World:
+def play(scenario: Scenario, directory: Path, say: Callable[[str], None], listener: Listener | None = None) -> SimWorld:
     """Play the scenario and return the world. Raises Unmet, with the line of the scenario, and Unsupported."""
-    world = World(scenario.name, listener)
+    world = SimWorld(scenario.name, listener)
     met: list[BaseException] = []
 
     async def main(host: Host) -> None:

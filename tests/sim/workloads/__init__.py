@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 from sim.workloads.base import ClientContext, Workload
 from sim.workloads.kinds import (
-    Administration,
-    Compacted,
+    AdministrationWorkload,
+    CompactedWorkload,
     ConsumerChurn,
     ConsumerPipeline,
-    ConsumerProtocol,
+    ConsumerProtocolWorkload,
     ConsumeTransformProduce,
     GroupChurn,
     Idempotent,
-    Plain,
+    PlainWorkload,
     Renewal,
     Retention,
     Transactional,
-    TransactionGroups,
+    TransactionGroupsWorkload,
 )
 
 __all__ = [
@@ -36,22 +36,22 @@ __all__ = [
 WORKLOADS: Mapping[str, Workload] = {
     workload.name: workload
     for workload in (
-        Administration(),
-        Compacted(),
+        AdministrationWorkload(),
+        CompactedWorkload(),
         ConsumerChurn(),
         ConsumerPipeline(),
-        ConsumerProtocol(),
+        ConsumerProtocolWorkload(),
         GroupChurn(),
         Idempotent(),
         ConsumeTransformProduce(),
-        Plain(),
+        PlainWorkload(),
         Renewal(),
         Retention(),
         Transactional(),
-        TransactionGroups(),
+        TransactionGroupsWorkload(),
     )
 }
-CONSUMERS = ConsumerProtocol.name
+CONSUMERS = ConsumerProtocolWorkload.name
 CONSUMER_PIPELINE = ConsumerPipeline.name
 CONSUMER_CHURN = ConsumerChurn.name
 RENEWAL = Renewal.name

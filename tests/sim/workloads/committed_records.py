@@ -31,7 +31,7 @@ class Fetched:
         self.records, self.next_offset = visible(offset, row)
 
 
-class Fetcher:
+class CommittedFetcher:
     """Fetches from the leaders of partitions."""
 
     def __init__(self, wires: Wires, partition_max_bytes: int) -> None:

@@ -17,7 +17,7 @@ from semel.transaction_group import UNKNOWN_OUTCOME
 from sim.history import Recorder
 from sim.workloads.base import ClientContext, raise_unexpected, stop
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
-from sim.workloads.shared_state import Batch, Offer, Result, SharedState, Task
+from sim.workloads.shared_state import Offer, RowBatch, SharedState, Task, TaskResult
 
 LOOK_S = 0.02
 PAUSE_S = 0.2
@@ -62,7 +62,7 @@ def group_of(plan: WorkloadPlan) -> str:
     return f"{plan.prefix}group"
 
 
-class Driver:
+class SimDriver:
     """One incarnation of one driver."""
 
     def __init__(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
@@ -106,11 +106,11 @@ class Driver:
         """Record the next batch."""
         shared = self.shared
         number = len(shared.planned)
-        batch = Batch(number, f"{self._group}:{number}", op.args["tasks"], op.args)
+        batch = RowBatch(number, f"{self._group}:{number}", op.args["tasks"], op.args)
         shared.planned.append(batch)
         self.recorder.planned(self._group, batch.token, batch.rows)
 
-    async def attempt(self, batch: Batch) -> None:
+    async def attempt(self, batch: RowBatch) -> None:
         """Run one step. Raises KafkaError."""
         group, shared = await self.open(), self.shared
         since_ms = self._now_ms()
@@ -154,7 +154,7 @@ class Driver:
                     task.offer_again()
         return False
 
-    async def _commit(self, group: TransactionGroup, offer: Offer, results: list[Result]) -> None:
+    async def _commit(self, group: TransactionGroup, offer: Offer, results: list[TaskResult]) -> None:
         step, batch, shared = offer.step, offer.batch, self.shared
         op = self.recorder.deciding(self._group, step.epoch, batch.token, [result.txn for result in results])
         prepared = [result.prepared for result in results if result.prepared is not None]
@@ -173,7 +173,7 @@ class Driver:
                 self.recorder.aborted(result.txn)
         shared.committed = max(shared.committed, batch.number + 1)
 
-    async def _outcome(self, group: TransactionGroup, step: GroupStep, batch: Batch, prepared: list[Any]) -> bool:
+    async def _outcome(self, group: TransactionGroup, step: GroupStep, batch: RowBatch, prepared: list[Any]) -> bool:
         self._doubts = 0
         while batch.args["insists"] and self._doubts < ASKED_TIMES_MAX:
             try:
@@ -183,7 +183,7 @@ class Driver:
         return await group.commit(step, batch.token, prepared)
 
 
-def _offer(step: GroupStep, batch: Batch) -> Offer:
+def _offer(step: GroupStep, batch: RowBatch) -> Offer:
     twice = batch.args["twice"] if batch.tries == 1 else ()
     tasks = [Task(number, sends, offered=1 + (number in twice)) for number, sends in enumerate(batch.tasks)]
     return Offer(step, batch, tasks)
@@ -191,7 +191,7 @@ def _offer(step: GroupStep, batch: Batch) -> Offer:
 
 async def drive(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """Play the role."""
-    driver = Driver(plan, client, context)
+    driver = SimDriver(plan, client, context)
     shared = driver.shared
     has_workers = any(other.role == "tasker" for other in plan.clients)
     while has_workers and not shared.is_over:

@@ -37,7 +37,7 @@ from semel_protocol.messages.k69_consumer_group_describe import (
 
 from sim.events import Place
 from sim.workloads.base import ClientContext
-from sim.workloads.committed_records import Fetcher
+from sim.workloads.committed_records import CommittedFetcher
 from sim.workloads.recording_consumer import text
 from sim.workloads.wires import NoAnswerError, Wires, addresses_of
 
@@ -68,7 +68,7 @@ REFUSED = (*FENCED, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.GROUP_AUTHORIZATION_
 """Answers to a commit that was not carried out, and never will be."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class EpochMemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one member in a plan. `revoke_ms`: its slowest revocation. `watches_clock`: it gives up all
     partitions when its session ends by its own clock; else when the group says so."""
 
@@ -103,7 +103,13 @@ class EpochMember:
     `ends`: the last stable offset that it saw of each partition."""
 
     def __init__(
-        self, context: ClientContext, name: str, group: str, all_topics: list[str], topics: list[str], given: Settings
+        self,
+        context: ClientContext,
+        name: str,
+        group: str,
+        all_topics: list[str],
+        topics: list[str],
+        given: EpochMemberSettings,
     ) -> None:
         self.group, self.topics, self.given = group, topics, given
         self.recorder = context.history.recorder(name)
@@ -114,7 +120,7 @@ class EpochMember:
         self._beats, self._commits, data = (Wires(addresses, timeout_s) for _ in range(3))
         self._data = data
         self.all_topics = all_topics
-        self.fetcher = Fetcher(data, given.partition_max_bytes)
+        self.fetcher = CommittedFetcher(data, given.partition_max_bytes)
         self._committing = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
         self.member_id, self.epoch = self._new_id(), JOIN

@@ -93,7 +93,7 @@ def draw_pace(rng: Random) -> float:
     return rng.choice((200.0, 400.0, 700.0))
 
 
-class Plain(Workload):
+class PlainWorkload(Workload):
     """Producers without idempotence: no record that all replicas have is lost, but a record may be stored twice."""
 
     name = "plain"
@@ -260,7 +260,7 @@ class ConsumerPipeline(ConsumeTransformProduce):
             await worker.settle(plan, ClientPlan(name=f"{plan.prefix}last", role="", settings=given), context)
 
 
-class Compacted(Workload):
+class CompactedWorkload(Workload):
     """Keyed records and tombstones in a compacted topic."""
 
     name = "compacted"
@@ -357,7 +357,7 @@ class Retention(Workload):
         return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=broker)
 
 
-class Administration(Workload):
+class AdministrationWorkload(Workload):
     """Topics that are created, grown, altered and deleted, next to one that a producer writes to."""
 
     name = "admin"
@@ -376,7 +376,7 @@ class Administration(Workload):
         return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=settings.BROKER)
 
 
-class TransactionGroups(Workload):
+class TransactionGroupsWorkload(Workload):
     """Batches that a driver splits into tasks and commits as one: transactions of many producers in one group.
 
     Sometimes a deputy takes over from a silent driver, which may continue later.
@@ -413,7 +413,7 @@ class TransactionGroups(Workload):
         return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=broker)
 
 
-class ConsumerProtocol(Workload):
+class ConsumerProtocolWorkload(Workload):
     """A group of the consumer protocol (KIP-848), whose members speak the wire without semel's client. Sometimes topics
     come and go that regular expressions of members match."""
 

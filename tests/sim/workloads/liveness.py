@@ -29,7 +29,7 @@ Behind = dict[TopicPartition, tuple[int, int]]
 """Partitions with more records to read: the position in each, and its end."""
 
 
-class Reading(Protocol):
+class ReadingConsumer(Protocol):
     """A consumer that records its actions: a RecordingConsumer or a Membership."""
 
     consumer: Consumer
@@ -56,7 +56,11 @@ class StallDetector:
 
 
 async def read_on(
-    context: ClientContext, client: ClientPlan, mine: Reading, group: str = "", places: Collection[TopicPartition] = ()
+    context: ClientContext,
+    client: ClientPlan,
+    mine: ReadingConsumer,
+    group: str = "",
+    places: Collection[TopicPartition] = (),
 ) -> None:
     """Wait until all faults are over, then read to the end of all partitions of `mine`, or until it fails for good.
 
@@ -81,7 +85,7 @@ def member_of(context: ClientContext, client: ClientPlan, group: str) -> Iterato
 async def _read_to_the_end(
     context: ClientContext,
     client: ClientPlan,
-    mine: Reading,
+    mine: ReadingConsumer,
     members: Collection[str],
     places: Collection[TopicPartition],
 ) -> None:
@@ -157,7 +161,7 @@ def limit_s(settings: dict[str, Any]) -> float:
     return float(needs_ms / 1000 + RECOVERED_WITHIN_S)
 
 
-async def can_poll(mine: Reading) -> bool:
+async def can_poll(mine: ReadingConsumer) -> bool:
     """Poll once. Whether the consumer can continue."""
     try:
         await mine.poll(POLL_MS)

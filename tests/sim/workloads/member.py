@@ -37,7 +37,7 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> l
     return ops
 
 
-class Membership(ConsumerRebalanceListener):
+class RecordingMember(ConsumerRebalanceListener):
     """A consumer in a group that records its actions. `positions`: next offsets in the partitions that it still has."""
 
     def __init__(
@@ -104,10 +104,10 @@ class Membership(ConsumerRebalanceListener):
 
 async def opened(
     context: ClientContext, name: str, group: str, topics: list[str], settings: dict[str, Any]
-) -> Membership:
+) -> RecordingMember:
     """A member that has started, after as many attempts as needed."""
     while True:
-        mine = Membership(context, name, group, topics, settings)
+        mine = RecordingMember(context, name, group, topics, settings)
         try:
             await mine.start()
             return mine
@@ -139,7 +139,7 @@ async def take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientConte
 
 async def _take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     topics = [topic.name for topic in plan.topics]
-    mine: Membership | None = None
+    mine: RecordingMember | None = None
     renewals = 0
     while not script.is_done:
         if mine is None:

@@ -14,7 +14,7 @@ from semel import GroupStep, PreparedTransaction
 OFFERED_MOST = 40
 
 
-class Result(msgspec.Struct, frozen=True):
+class TaskResult(msgspec.Struct, frozen=True):
     """The result of an attempt at a task. `prepared` None: nothing had to be sent. `txn`: its number in the history."""
 
     prepared: PreparedTransaction | None
@@ -28,14 +28,14 @@ class Task(msgspec.Struct):
     sends: list[list[Any]]
     offered: int = 1
     taken: int = 0
-    results: list[Result] = []
+    results: list[TaskResult] = []
 
     def offer_again(self) -> None:
         """Offer one more attempt, unless one is on offer."""
         self.offered = min(max(self.offered, self.taken + 1), OFFERED_MOST)
 
 
-class Batch(msgspec.Struct):
+class RowBatch(msgspec.Struct):
     """Rows that are committed as one. `tries`: how often a step was begun for it. `args`: as drawn for the driver."""
 
     number: int
@@ -57,7 +57,7 @@ class Offer(msgspec.Struct):
     """The tasks of one step."""
 
     step: GroupStep
-    batch: Batch
+    batch: RowBatch
     tasks: list[Task]
 
 
@@ -67,7 +67,7 @@ class SharedState:
     """
 
     def __init__(self) -> None:
-        self.planned: list[Batch] = []
+        self.planned: list[RowBatch] = []
         self.committed = 0
         self.offer: Offer | None = None
         self.driver = ""
@@ -76,7 +76,7 @@ class SharedState:
         self._slots: dict[tuple[str, int], int] = {}
 
     @property
-    def current(self) -> Batch | None:
+    def current(self) -> RowBatch | None:
         """The batch that is planned and not committed."""
         return self.planned[self.committed] if self.committed < len(self.planned) else None
 

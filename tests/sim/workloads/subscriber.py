@@ -13,7 +13,7 @@ from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDes
 
 from sim.events import Place
 from sim.workloads.base import ClientContext
-from sim.workloads.epoch_member import LEAVE, LEAVE_FOR_A_WHILE, EpochMember, Settings
+from sim.workloads.epoch_member import LEAVE, LEAVE_FOR_A_WHILE, EpochMember, EpochMemberSettings
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 from sim.workloads.wires import NoAnswerError
 
@@ -40,7 +40,7 @@ def draw_ops(rng: Random, topics: list[str], *, count: int, mean_ms: float) -> l
 
 async def take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """Play the role, in the first group of the plan."""
-    given = msgspec.convert(client.settings, Settings)
+    given = msgspec.convert(client.settings, EpochMemberSettings)
     all_topics = [topic.name for topic in plan.topics]
 
     async def opened() -> EpochMember:
@@ -64,7 +64,7 @@ async def take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientConte
     await mine.stop(LEAVE if given.leaves else None)
 
 
-def _goodbye(given: Settings) -> int:
+def _goodbye(given: EpochMemberSettings) -> int:
     return LEAVE_FOR_A_WHILE if given.instance_id is not None else LEAVE
 
 

@@ -17,7 +17,7 @@ from sim.workloads.base import ClientContext, raise_unexpected, stop
 from sim.workloads.driver import LOOK_S, PAUSE_S, group_of
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 from sim.workloads.recording_producer import RecordingProducer
-from sim.workloads.shared_state import Offer, Result, SharedState, Task
+from sim.workloads.shared_state import Offer, SharedState, Task, TaskResult
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
@@ -74,15 +74,15 @@ class Tasker:
         for slot in list(self._writers):
             await self._drop(slot)
 
-    async def _result(self, writer: RecordingProducer, name: str, offer: Offer, task: Task, op: Op) -> Result:
+    async def _result(self, writer: RecordingProducer, name: str, offer: Offer, task: Task, op: Op) -> TaskResult:
         txn = writer.recorder.beginning(name)
         await writer.producer.begin_transaction()
         for place, (topic, partition) in enumerate(task.sends):
             await writer.send(topic, partition, txn=txn, made_from=offer.batch.row(task.number, place))
         await asyncio.sleep(op.args["think_ms"] / 1000)
-        return Result(await writer.producer.prepare_transaction(), txn)
+        return TaskResult(await writer.producer.prepare_transaction(), txn)
 
-    async def _abort(self, writer: RecordingProducer, slot: int, result: Result) -> None:
+    async def _abort(self, writer: RecordingProducer, slot: int, result: TaskResult) -> None:
         try:
             await writer.producer.abort_transaction()
             if result.prepared is not None:

@@ -12,7 +12,7 @@ from sim.workloads.base import ClientContext, FaultFreePhase
 from sim.workloads.liveness import StallDetector, write_on
 from sim.workloads.plan import ClientPlan
 from sim.workloads.recording_producer import RecordingProducer
-from sim.world import NS, World
+from sim.world import NS, SimWorld
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -34,7 +34,7 @@ def test_a_partition_with_progress_or_at_its_end_is_not_stalled() -> None:
 
 @pytest.mark.parametrize(("stored", "expected"), [(True, []), (False, ["shop cannot write any more"])])
 def test_a_producer_that_cannot_write_after_the_faults_is_recorded(stored: bool, expected: list[str]) -> None:
-    world, fault_free = World(seed=1), FaultFreePhase(has_begun=True)
+    world, fault_free = SimWorld(seed=1), FaultFreePhase(has_begun=True)
     history = History(lambda: 0.0)
     client = ClientPlan(name="shop", role="writer", settings={"request_timeout_ms": 1_000})
 

@@ -12,7 +12,7 @@ from sim.disk import DiskWeather
 from sim.events import Committed, Committing
 from sim.network import NetworkWeather
 from sim.plan import RunPlan
-from sim.run import Run
+from sim.run import SimRun
 from sim.workloads.plan import ClientPlan, Op, TopicPlan, WorkloadPlan
 from sim.workloads.recording_producer import RecordingProducer
 from sim.workloads.transactor import PLAIN, recover
@@ -34,7 +34,9 @@ def test_a_transactor_whose_commits_all_take_longer_than_max_block_ms_can_write(
     workload = WorkloadPlan(
         kind="transactional", prefix="a-", topics=[TopicPlan(name="a-orders", partitions=1)], clients=[client]
     )
-    run = Run(RunPlan(seed=1, workloads=[workload], network=NetworkWeather(), disk=DiskWeather(sync_ms=(300.0, 300.0))))
+    run = SimRun(
+        RunPlan(seed=1, workloads=[workload], network=NetworkWeather(), disk=DiskWeather(sync_ms=(300.0, 300.0)))
+    )
     run.execute()
     run.world.close()
     assert (run.world.failures, run.final.undrained) == ([], [])

@@ -8,18 +8,18 @@ import msgspec
 import pytest
 
 from sim.checkers import HistoryIndex, check_all
-from sim.checkers.history_index import Outcome
+from sim.checkers.history_index import TransactionOutcome
 from sim.disk import DiskWeather
 from sim.network import NetworkWeather
 from sim.plan import RunPlan
-from sim.run import Run
+from sim.run import SimRun
 from sim.workloads import WORKLOADS
 from sim.workloads.plan import Op, Script, WorkloadPlan
 
 
-def calm(plan: WorkloadPlan, seed: int = 1) -> Run:
+def calm(plan: WorkloadPlan, seed: int = 1) -> SimRun:
     """A whole run of one workload without faults."""
-    run = Run(RunPlan(seed=seed, workloads=[plan], network=NetworkWeather(), disk=DiskWeather()))
+    run = SimRun(RunPlan(seed=seed, workloads=[plan], network=NetworkWeather(), disk=DiskWeather()))
     run.execute()
     assert not run.world.failures, run.world.failures[0]
     run.world.close()
@@ -56,7 +56,7 @@ def test_a_part_of_a_plan_is_a_plan(name: str) -> None:
 def test_transactions_commit_and_abort_and_read_what_others_have_committed() -> None:
     story_of = calm(WORKLOADS["transactional"].draw(Random(4), "a-"))
     txns = HistoryIndex(story_of.history, story_of.final).txns.values()
-    assert {Outcome.COMMITTED, Outcome.ABORTED} <= {txn.outcome for txn in txns}
+    assert {TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED} <= {txn.outcome for txn in txns}
     assert any(poll.values for txn in txns for poll in txn.polls)
 
 

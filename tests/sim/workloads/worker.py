@@ -14,7 +14,7 @@ from sim.events import Pipeline
 from sim.workloads import member, recording_producer
 from sim.workloads.base import ClientContext, raise_unexpected, stop
 from sim.workloads.liveness import member_of, read_on
-from sim.workloads.member import Membership
+from sim.workloads.member import RecordingMember
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 from sim.workloads.recording_consumer import text
 from sim.workloads.recording_producer import RecordingProducer
@@ -48,14 +48,14 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
     return ops
 
 
-class Worker:
+class SimWorker:
     """A member of the group and a transactional producer. Each is replaced after an error that makes it useless."""
 
     def __init__(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
         group, source, target = plan.pipelines[0]
         self.pipeline = Pipeline(group, source, target)
         self._client, self._context = client, context
-        self.member: Membership | None = None
+        self.member: RecordingMember | None = None
         self.writer: RecordingProducer | None = None
 
     async def step(self, op: Op) -> int:
@@ -91,7 +91,7 @@ class Worker:
             if writing is not None:
                 await stop(writing.producer)
 
-    async def _ready(self) -> tuple[Membership, RecordingProducer]:
+    async def _ready(self) -> tuple[RecordingMember, RecordingProducer]:
         name, settings = self._client.name, self._client.settings
         if self.writer is None:
             self.writer = await recording_producer.opened(self._context, name, settings["pen"])
@@ -103,7 +103,7 @@ class Worker:
 
     async def _transaction(
         self,
-        reading: Membership,
+        reading: RecordingMember,
         writing: RecordingProducer,
         polled: Any,
         txn: int,
@@ -138,7 +138,7 @@ class Worker:
             await recover(writing, txn, error, insists=op.args["insists"])
             return False
 
-    async def _rewind(self, reading: Membership) -> None:
+    async def _rewind(self, reading: RecordingMember) -> None:
         """Seek back to the committed offsets: the inputs since then must be read again."""
         try:
             positions = await reading.consumer.seek_to_committed()
@@ -154,14 +154,16 @@ class Worker:
 async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """Play the role. Settings: `pen` for the producer, `member` for the consumer; `metadata_at_poll`: it commits
     offsets as the member that it was when it polled; `reads_on`: at the end it reads on without transactions."""
-    worker = Worker(plan, client, context)
+    worker = SimWorker(plan, client, context)
     if worker.pipeline not in context.history.pipelines:
         context.history.declare(pipelines=[worker.pipeline])
     with member_of(context, client, worker.pipeline.group):
         await _work(plan, client, context, script, worker)
 
 
-async def _work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script, worker: Worker) -> None:
+async def _work(
+    plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script, worker: SimWorker
+) -> None:
     while (op := script.next()) is not None:
         await asyncio.sleep(op.pause_ms / 1000)
         if op.kind == "batch":
@@ -182,7 +184,7 @@ async def settle(plan: WorkloadPlan, client: ClientPlan, context: ClientContext)
     A poll may return so many inputs that a slow network cannot carry their outputs within the timeouts of the plan. A
     worker that is not done after a while gets the default timeouts.
     """
-    worker, is_patient = Worker(plan, client, context), False
+    worker, is_patient = SimWorker(plan, client, context), False
     op = Op(kind="batch", args={"timeout_ms": 500, "think_ms": 0, "linger_ms": 0, "end": "commit", "insists": True})
     patient_at = context.edge.monotonic() + PATIENT_AFTER_S
     deadline = context.edge.monotonic() + STALLED_S
@@ -192,7 +194,7 @@ async def settle(plan: WorkloadPlan, client: ClientPlan, context: ClientContext)
             assert now <= deadline, f"group {worker.pipeline.group} has unread records in {left}"
             if now >= patient_at and not is_patient:
                 await worker.renew(producer_too=True)
-                worker, is_patient = Worker(plan, _patient(client), context), True
+                worker, is_patient = SimWorker(plan, _patient(client), context), True
             while await worker.step(op):
                 deadline = context.edge.monotonic() + STALLED_S
     finally:

@@ -12,14 +12,14 @@ from semel_protocol.records import Record, build_batch
 from semel_storage.check import data_dir, range_facts
 from semel_storage.check.checks import Check
 from semel_storage.check.data_dir import NoDataError, SegmentRange, aborted_in_index, read, segment_ranges
-from semel_storage.check.partition_result import Partition, combine
+from semel_storage.check.partition_result import CheckedPartition, combine
 from semel_storage.check.range_facts import examine
 
 ABORTED = data_dir.ABORTED
 Batch = bytes
 
 
-class Log:
+class BatchSequence:
     """Consecutive batches, and their segments."""
 
     def __init__(self) -> None:
@@ -54,9 +54,9 @@ class Log:
         return directory
 
 
-def sound() -> Log:
+def sound() -> BatchSequence:
     """Plain and idempotent batches, transactions of both versions, an aborted one, a bumped epoch."""
-    log = Log()
+    log = BatchSequence()
     log.data(-1, -1, -1)
     for n in range(6):
         log.data(7, 0, 2 * n)
@@ -71,7 +71,7 @@ def sound() -> Log:
     return log
 
 
-def audited(directory: Path, aborted: bool = False, **settings: tuple[str, ...]) -> Partition:
+def audited(directory: Path, aborted: bool = False, **settings: tuple[str, ...]) -> CheckedPartition:
     parts = segment_ranges(directory, **settings)
     pieces = [facts for part in parts for facts in examine(part, read)]
     index = aborted_in_index(directory / "t-0") if aborted else None
@@ -112,7 +112,7 @@ class TestWhereverItIsCut:
         ],
     )
     def test_each_damage_is_reported_once_by_its_own_check(
-        self, tmp_path: Path, segment_batches: int, check: Check, damage: Callable[[Log], object]
+        self, tmp_path: Path, segment_batches: int, check: Check, damage: Callable[[BatchSequence], object]
     ) -> None:
         log = sound()
         leads = 1 if check is Check.LEADER_EPOCHS else 2
@@ -178,7 +178,7 @@ class TestWhereverItIsCut:
 
 
 def test_a_sequence_may_wrap(tmp_path: Path) -> None:
-    log = Log()
+    log = BatchSequence()
     log.data(7, 0, 0x7FFFFFFE, count=3)
     log.data(7, 0, 1)
     assert audited(log.write(tmp_path)).breaches.counts == {}

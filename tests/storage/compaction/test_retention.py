@@ -14,7 +14,7 @@ from support.logs import NOW_MS, DataDirectory, pairs_of
 DAY_MS = 86_400_000
 
 
-class Facts(msgspec.Struct, frozen=True):
+class FakeSegment(msgspec.Struct, frozen=True):
     """Stands for a segment."""
 
     base_offset: int
@@ -24,16 +24,16 @@ class Facts(msgspec.Struct, frozen=True):
     modified_ms: int = NOW_MS
 
 
-def undated(base_offset: int, changed_ms_ago: int) -> Facts:
+def undated(base_offset: int, changed_ms_ago: int) -> FakeSegment:
     """A segment without timestamps, whose file changed that long ago."""
-    return Facts(base_offset, base_offset + 10, 100, -1, NOW_MS - changed_ms_ago)
+    return FakeSegment(base_offset, base_offset + 10, 100, -1, NOW_MS - changed_ms_ago)
 
 
-def three(*ages_ms: int, size: int = 100, active_size: int = 100) -> list[Facts]:
+def three(*ages_ms: int, size: int = 100, active_size: int = 100) -> list[FakeSegment]:
     """Segments of ten offsets each with these ages; the last is the active one. A negative age: no timestamps."""
     last = len(ages_ms) - 1
     return [
-        Facts(
+        FakeSegment(
             10 * n,
             10 * n + (10 if n < last or active_size else 0),
             size if n < last else active_size,
@@ -84,7 +84,7 @@ BOTH = LogConfig(cleanup_policy=("compact", "delete"), retention_ms=1000)
     ],
 )
 def test_deletable_segments(
-    segments: list[Facts], config: LogConfig, start_offset: int, high_watermark: int, expected: Expired
+    segments: list[FakeSegment], config: LogConfig, start_offset: int, high_watermark: int, expected: Expired
 ) -> None:
     found = deletable(segments, config, start_offset=start_offset, high_watermark=high_watermark, now_ms=NOW_MS)
     assert found == expected

@@ -17,7 +17,7 @@ class EndedError(Exception):
     """The process would end."""
 
 
-class Rig:
+class HangWatchSetup:
     """A watch whose disk and clock are what a test says."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,44 +46,44 @@ class Rig:
 
 
 @pytest.fixture
-def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
-    return Rig(monkeypatch)
+def setup(monkeypatch: pytest.MonkeyPatch) -> HangWatchSetup:
+    return HangWatchSetup(monkeypatch)
 
 
-def test_a_start_tells_each_hang_once_and_its_end(rig: Rig) -> None:
+def test_a_start_tells_each_hang_once_and_its_end(setup: HangWatchSetup) -> None:
     for seconds in (1, LIMIT_S - 0.1, LIMIT_S, LIMIT_S + 20, None, LIMIT_S):
-        rig.waits(seconds)
-    assert rig.lines == ["disk_hangs data/a", "disk_goes_on data/a", "disk_hangs data/a"]
+        setup.waits(seconds)
+    assert setup.lines == ["disk_hangs data/a", "disk_goes_on data/a", "disk_hangs data/a"]
 
 
-def test_a_start_that_hangs_ends_if_it_is_to_stop(rig: Rig) -> None:
-    rig.is_to_stop = True
-    rig.waits(LIMIT_S - 1)
+def test_a_start_that_hangs_ends_if_it_is_to_stop(setup: HangWatchSetup) -> None:
+    setup.is_to_stop = True
+    setup.waits(LIMIT_S - 1)
     with pytest.raises(EndedError, match="a call for data/a waits for 10 s"):
-        rig.waits(LIMIT_S)
+        setup.waits(LIMIT_S)
 
 
-def test_of_a_broker_that_serves_the_loop_tells_and_the_thread_only_if_the_loop_does_not(rig: Rig) -> None:
-    rig.watch.has_told = lambda: rig.has_told
-    rig.waits(LIMIT_S + LOOP_NOTICES_S - 0.1)
-    assert rig.lines == []
-    rig.has_told = True
-    rig.waits(LIMIT_S + LOOP_NOTICES_S)
-    assert rig.lines == []
-    rig.has_told = False  # the loop is held
-    rig.waits(LIMIT_S + LOOP_NOTICES_S)
-    rig.waits(None)
-    assert rig.lines == ["disk_hangs data/a", "disk_goes_on data/a"]
+def test_of_a_broker_that_serves_the_loop_tells_and_the_thread_only_if_the_loop_does_not(setup: HangWatchSetup) -> None:
+    setup.watch.has_told = lambda: setup.has_told
+    setup.waits(LIMIT_S + LOOP_NOTICES_S - 0.1)
+    assert setup.lines == []
+    setup.has_told = True
+    setup.waits(LIMIT_S + LOOP_NOTICES_S)
+    assert setup.lines == []
+    setup.has_told = False  # the loop is held
+    setup.waits(LIMIT_S + LOOP_NOTICES_S)
+    setup.waits(None)
+    assert setup.lines == ["disk_hangs data/a", "disk_goes_on data/a"]
 
 
-def test_a_stop_ends_after_the_limit_while_the_disk_hangs(rig: Rig) -> None:
-    rig.watch.has_told = lambda: True
-    rig.waits(LIMIT_S + 60)
-    rig.watch.stops()
-    rig.now_s += LIMIT_S - 0.1
-    rig.waits(LIMIT_S + 70)
-    rig.now_s += 0.2
-    rig.waits(LIMIT_S - 1)  # one that is slow, but does not hang
+def test_a_stop_ends_after_the_limit_while_the_disk_hangs(setup: HangWatchSetup) -> None:
+    setup.watch.has_told = lambda: True
+    setup.waits(LIMIT_S + 60)
+    setup.watch.stops()
+    setup.now_s += LIMIT_S - 0.1
+    setup.waits(LIMIT_S + 70)
+    setup.now_s += 0.2
+    setup.waits(LIMIT_S - 1)  # one that is slow, but does not hang
     with pytest.raises(EndedError, match="the disk hangs"):
-        rig.waits(LIMIT_S)
-    assert rig.lines == [], "the loop has told it"
+        setup.waits(LIMIT_S)
+    assert setup.lines == [], "the loop has told it"

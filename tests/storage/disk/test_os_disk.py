@@ -17,12 +17,12 @@ from semel_storage.disk.os_disk import EXIT_STATUS, OsDisk
 from semel_storage.disk.os_sync import find_syncfs
 
 
-class ProcessEnded(Exception):  # noqa: N818 (stands for an end)
+class EndOfProcess(Exception):  # noqa: N818 (stands for an end)
     pass
 
 
 def end(message: str) -> NoReturn:
-    raise ProcessEnded(message)
+    raise EndOfProcess(message)
 
 
 @pytest.fixture
@@ -268,15 +268,15 @@ def test_failed_write_ends_the_process(os_disk: OsDisk, tmp_path: Path, monkeypa
 
     file = os_disk.open(f"{tmp_path}/f")
     monkeypatch.setattr("os.pwritev", full)
-    with pytest.raises(ProcessEnded, match="ENOSPC"):
+    with pytest.raises(EndOfProcess, match="ENOSPC"):
         file.append(b"x")
     monkeypatch.setattr("os.write", full)
-    with pytest.raises(ProcessEnded, match=r"checkpoint failed: ENOSPC"):
+    with pytest.raises(EndOfProcess, match=r"checkpoint failed: ENOSPC"):
         os_disk.write_atomically(f"{tmp_path}/checkpoint", b"x")
     monkeypatch.setattr("os.fdatasync", full)
-    with pytest.raises(ProcessEnded):
+    with pytest.raises(EndOfProcess):
         file.sync_now()
-    with pytest.raises(ProcessEnded):
+    with pytest.raises(EndOfProcess):
         file.truncate(0)
 
 

@@ -10,7 +10,7 @@ QUICK = QUICK_S / 5
 DURATIONS = st.sampled_from((QUICK, 2 * QUICK_S, SLOW_S, 0.3))
 
 
-class Clock:
+class PaceClock:
     def __init__(self) -> None:
         self.now_s = 100.0
 
@@ -18,7 +18,7 @@ class Clock:
         return self.now_s
 
 
-def pace_of(clock: Clock, *, syncs: int = SYNCS_REMEMBERED) -> SyncPace:
+def pace_of(clock: PaceClock, *, syncs: int = SYNCS_REMEMBERED) -> SyncPace:
     """A pace after this number of fast syncs on threads."""
     pace = SyncPace(clock)
     measure(pace, syncs)
@@ -31,7 +31,7 @@ def measure(pace: SyncPace, syncs: int = SYNCS_REMEMBERED) -> None:
 
 
 def test_a_disk_is_quick_after_enough_fast_syncs_on_threads() -> None:
-    pace = pace_of(Clock(), syncs=SYNCS_REMEMBERED - 1)
+    pace = pace_of(PaceClock(), syncs=SYNCS_REMEMBERED - 1)
     assert not pace.is_quick
     measure(pace, 1)
     assert pace.is_quick
@@ -39,7 +39,7 @@ def test_a_disk_is_quick_after_enough_fast_syncs_on_threads() -> None:
 
 
 def test_a_few_syncs_may_take_longer_than_a_handover_to_a_thread() -> None:
-    pace = pace_of(Clock())
+    pace = pace_of(PaceClock())
     for _ in range(SYNCS_REMEMBERED // 2):
         pace.note(2 * QUICK_S, on_loop=True)
         assert pace.is_quick
@@ -48,7 +48,7 @@ def test_a_few_syncs_may_take_longer_than_a_handover_to_a_thread() -> None:
 
 
 def test_the_first_slow_sync_on_the_loop_is_the_last_there() -> None:
-    clock = Clock()
+    clock = PaceClock()
     pace = pace_of(clock)
     pace.note(SLOW_S, on_loop=True)
     assert not pace.is_quick
@@ -60,7 +60,7 @@ def test_the_first_slow_sync_on_the_loop_is_the_last_there() -> None:
 
 
 def test_the_pause_alone_does_not_bring_small_syncs_back() -> None:
-    clock = Clock()
+    clock = PaceClock()
     pace = pace_of(clock)
     pace.note(SLOW_S, on_loop=True)
     clock.now_s += PAUSE_S_MAX
@@ -72,7 +72,7 @@ def test_the_pause_alone_does_not_bring_small_syncs_back() -> None:
 
 def test_a_slow_sync_on_a_thread_needs_no_pause() -> None:
     """Many bytes were written, perhaps. The loop has not waited for them."""
-    pace = pace_of(Clock())
+    pace = pace_of(PaceClock())
     pace.note(SLOW_S, on_loop=False)
     assert not pace.is_quick
     measure(pace)
@@ -80,7 +80,7 @@ def test_a_slow_sync_on_a_thread_needs_no_pause() -> None:
 
 
 def test_the_pause_doubles_while_slow_syncs_recur_and_is_short_again_after_a_calm_time() -> None:
-    clock = Clock()
+    clock = PaceClock()
     pace = pace_of(clock)
     pauses_s = [PAUSE_S * 2**times for times in range(9)] + [PAUSE_S_MAX] * 3
     for pause_s in pauses_s:
@@ -98,7 +98,7 @@ def test_the_pause_doubles_while_slow_syncs_recur_and_is_short_again_after_a_cal
 
 
 def test_a_slow_sync_of_several_files_is_the_last_for_a_pause() -> None:
-    clock = Clock()
+    clock = PaceClock()
     pace = pace_of(clock)
     for pause_s in (PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S):
         assert pace.is_quick_together
@@ -115,7 +115,7 @@ def test_between_two_slow_syncs_on_the_loop_lie_fast_ones_and_a_pause(
     steps: list[tuple[float, float]], together: bool
 ) -> None:
     """Each sync runs on the loop if it may, and else on a thread."""
-    clock = Clock()
+    clock = PaceClock()
     pace = pace_of(clock)
     slow_at_s, fast_since = float("-inf"), SYNCS_REMEMBERED
     for seconds, until_next_s in steps:

@@ -10,7 +10,7 @@ from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_storage.dump.command import log
 from semel_storage.dump.internal import DECODERS, text
 from semel_storage.dump.render import styled_line, when
-from semel_storage.dump.rows import Kind, Options, Row, aborted_rows, epoch_rows, log_rows, snapshot_rows
+from semel_storage.dump.rows import DumpOptions, DumpRow, RowKind, aborted_rows, epoch_rows, log_rows, snapshot_rows
 from semel_storage.internal_topics import (
     TRANSACTION_GROUP_KEY,
     TRANSACTION_GROUP_VALUE,
@@ -133,8 +133,8 @@ def test_a_directory_prints_all_its_logs_in_order(tmp_path: Path) -> None:
 def test_a_torn_tail_is_shown_at_every_byte() -> None:
     data = TWO[0] + TWO[1]
     for cut in range(len(TWO[0]) + 1, len(data)):
-        found = list(log_rows(data[:cut], Options(decoder=DECODERS["plain"], records=False)))
-        assert [row.kind for row in found] == [Kind.BATCH, Kind.PROBLEM]
+        found = list(log_rows(data[:cut], DumpOptions(decoder=DECODERS["plain"], records=False)))
+        assert [row.kind for row in found] == [RowKind.BATCH, RowKind.PROBLEM]
         assert found[-1].facts["position"] == len(TWO[0])
         assert found[-1].facts["bytes"] == cut - len(TWO[0])
         assert found[-1].facts["problem"].startswith("torn tail")
@@ -166,8 +166,8 @@ def test_invalid_records_with_a_matching_crc_are_reported() -> None:
     lying = bytearray(TWO[0])
     lying[60] = 9
     seal(lying)
-    found = list(log_rows(lying, Options(decoder=DECODERS["plain"])))
-    assert [row.kind for row in found] == [Kind.BATCH, Kind.PROBLEM]
+    found = list(log_rows(lying, DumpOptions(decoder=DECODERS["plain"])))
+    assert [row.kind for row in found] == [RowKind.BATCH, RowKind.PROBLEM]
     assert "the records are invalid" in found[1].facts["problem"]
 
 
@@ -188,9 +188,9 @@ def test_damaged_small_files_are_reported_without_a_traceback(tmp_path: Path) ->
     snapshot = path / "00000000000000000005.snapshot"
     snapshot.write_bytes(snapshot.read_bytes()[:-1])
     assert dump(snapshot).exit_code == 1
-    assert [row.kind for row in epoch_rows(b"0\n2\n0 0\nx y\n")] == [Kind.ENTRY, Kind.PROBLEM]
-    assert [row.kind for row in epoch_rows(b"")] == [Kind.PROBLEM]
-    assert [row.kind for row in snapshot_rows(b"")] == [Kind.PROBLEM]
+    assert [row.kind for row in epoch_rows(b"0\n2\n0 0\nx y\n")] == [RowKind.ENTRY, RowKind.PROBLEM]
+    assert [row.kind for row in epoch_rows(b"")] == [RowKind.PROBLEM]
+    assert [row.kind for row in snapshot_rows(b"")] == [RowKind.PROBLEM]
     assert dump(tmp_path / "nothing.log").exit_code == 2
     (tmp_path / "notes.txt").write_text("x")
     assert "not one of .log" in dump(tmp_path / "notes.txt").output
@@ -321,13 +321,13 @@ def test_the_decoder_can_be_chosen(tmp_path: Path) -> None:
 
 def test_styled_lines_have_the_same_facts(tmp_path: Path) -> None:
     data = (written(tmp_path, TWO) / LOG).read_bytes() + b"x"
-    lines = [styled_line(row).plain for row in log_rows(data, Options(decoder=DECODERS["plain"]))]
+    lines = [styled_line(row).plain for row in log_rows(data, DumpOptions(decoder=DECODERS["plain"]))]
     assert lines[0].startswith("0..3  4 records, 105 bytes at 0  none  2023-11-14 22:13:20.003  producer 7/0 seq 0..3")
     assert lines[1].endswith("k1 → v1")
     assert lines[2].endswith("k2 → tombstone")
     assert "COMMIT  coordinator epoch 3" in lines[6]
     assert lines[7].startswith("✗ torn tail")
-    assert styled_line(Row(Kind.ENTRY, {"offset": 1, "position": 2})).plain == "offset 1  position 2  "
+    assert styled_line(DumpRow(RowKind.ENTRY, {"offset": 1, "position": 2})).plain == "offset 1  position 2  "
 
 
 @pytest.mark.parametrize("timestamp_ms", [-1, 10**18])

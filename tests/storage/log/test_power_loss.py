@@ -21,7 +21,7 @@ def value_of(offset: int, generation: int) -> bytes:
     return b"%d.%d " % (generation, offset) + b"x" * (offset * 37 % 200)
 
 
-class Life:
+class LogWorkload:
     """The operations of a busy broker on one log; remembers what is guaranteed at any moment."""
 
     def __init__(self, disk: MemoryDisk) -> None:
@@ -122,7 +122,7 @@ class Life:
 def test_a_stop_before_any_change_loses_no_acknowledged_record(stop: Callable[[MemoryDisk, int], None]) -> None:
     for change in range(CHANGES_MAX):
         disk = MemoryDisk()
-        life = Life(disk)
+        life = LogWorkload(disk)
         disk.fuse = change
         try:
             asyncio.run(life.run())
@@ -138,7 +138,7 @@ def test_records_synced_after_a_killed_process_survive_a_power_loss() -> None:
     """A process killed between creating a file and making its name durable leaves the name to the next process."""
     for change in range(CHANGES_MAX):
         disk = MemoryDisk()
-        life = Life(disk)
+        life = LogWorkload(disk)
         disk.fuse = change
         try:
             asyncio.run(life.run())

@@ -21,7 +21,7 @@ REPLICAS = st.integers(0, 2)
 PRODUCERS = st.sampled_from((-1, 1, 2))
 
 
-class Replica:
+class ModelReplica:
     """One broker's disk and log."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Replica:
 class ReplicaMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.replicas = [Replica() for _ in range(3)]
+        self.replicas = [ModelReplica() for _ in range(3)]
         self.leader = 0
         self.epoch = 0
         self.written = 0

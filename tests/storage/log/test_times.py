@@ -60,7 +60,7 @@ def random_stamps(random: Random, now_ms: int) -> list[int]:
     return [now_ms + random.randrange(-3, 4) for _ in range(random.randint(1, 4))]
 
 
-class Writer:
+class RandomLogWriter:
     """Random appends to one log: plain, transactional with markers, in all codecs."""
 
     def __init__(self, random: Random) -> None:
@@ -99,7 +99,7 @@ async def test_look_ups_agree_with_a_naive_model(seed: int) -> None:
     random = Random(seed)
     log_append = random.random() < 0.2
     config = CONFIG if not log_append else msgspec.structs.replace(CONFIG, message_timestamp_type="LogAppendTime")
-    data, writer = DataDirectory(config), Writer(random)
+    data, writer = DataDirectory(config), RandomLogWriter(random)
     for step in range(60):
         log, chance = data.log, random.random()
         if chance < 0.6:
@@ -134,7 +134,7 @@ async def test_look_ups_agree_with_a_naive_model(seed: int) -> None:
 async def test_look_ups_after_compaction_and_on_a_follower_agree_with_the_model(seed: int) -> None:
     """Compaction leaves empty batches, whose timestamp is of no record."""
     random = Random(seed)
-    data, writer = DataDirectory(COMPACTED), Writer(random)
+    data, writer = DataDirectory(COMPACTED), RandomLogWriter(random)
     for step in range(4):
         for _ in range(random.randint(5, 25)):
             writer.write(data.log)

@@ -394,7 +394,7 @@ def test_a_transaction_across_segments_is_found_from_each(disk: MemoryDisk) -> N
     assert aborted == [PAIR.pack(7, first)]
 
 
-class CountingDisk(MemoryDisk):
+class AbortedIndexReadsDisk(MemoryDisk):
     """Counts the bytes read of indexes of aborted transactions."""
 
     read = 0
@@ -406,7 +406,7 @@ class CountingDisk(MemoryDisk):
 
             def counted(n: int, at: int) -> bytes:
                 data = pread(n, at)
-                CountingDisk.read += len(data)
+                AbortedIndexReadsDisk.read += len(data)
                 return data
 
             file.pread = counted  # type: ignore[method-assign]
@@ -423,15 +423,17 @@ def fill(disk: Disk, rows: list[AbortedTransaction]) -> TransactionIndex:
 def test_reads_do_not_scan_old_aborted_transactions() -> None:
     """With 100,000 of them, a read at the end reads one entry, a read in the middle those of its range."""
     count = 100_000
-    index = fill(CountingDisk(), [AbortedTransaction(n % 9, 2 * n, 2 * n + 1, 2 * n + 2) for n in range(count)])
+    index = fill(
+        AbortedIndexReadsDisk(), [AbortedTransaction(n % 9, 2 * n, 2 * n + 1, 2 * n + 2) for n in range(count)]
+    )
     assert index.overlapping(2 * count, 2 * count + 10) == (b"", False)
-    CountingDisk.read = 0
+    AbortedIndexReadsDisk.read = 0
     assert index.overlapping(2 * count + 5, 2 * count + 10) == (b"", False)
-    assert CountingDisk.read == 0
+    assert AbortedIndexReadsDisk.read == 0
     found, is_complete = index.overlapping(100_000, 100_010)
     assert [a.first_offset for a in decode(found)] == [100_000, 100_002, 100_004, 100_006, 100_008]
     assert is_complete
-    assert CountingDisk.read < 34 * (BLOCK + 40)
+    assert AbortedIndexReadsDisk.read < 34 * (BLOCK + 40)
 
 
 def test_a_long_transaction_among_short_ones_is_found_with_few_reads() -> None:
@@ -439,13 +441,13 @@ def test_a_long_transaction_among_short_ones_is_found_with_few_reads() -> None:
     count = 100_000
     rows = [AbortedTransaction(9, 2 * n + 1, 2 * n + 2, 0) for n in range(count)]
     last = 2 * count + 1
-    index = fill(CountingDisk(), [*rows, AbortedTransaction(1, 0, last, last + 1)])
+    index = fill(AbortedIndexReadsDisk(), [*rows, AbortedTransaction(1, 0, last, last + 1)])
     index.overlapping(0, 2)
-    CountingDisk.read = 0
+    AbortedIndexReadsDisk.read = 0
     found, is_complete = index.overlapping(1000, 1010)
     assert [a.first_offset for a in decode(found)] == [999, 1001, 1003, 1005, 1007, 1009, 0]
     assert is_complete
-    assert CountingDisk.read < 34 * 4 * BLOCK
+    assert AbortedIndexReadsDisk.read < 34 * 4 * BLOCK
 
 
 def test_a_search_finds_exactly_the_overlapping_transactions() -> None:

@@ -27,7 +27,7 @@ PRODUCERS = (1, 2, 3)
 MINUTE_MS = 60_000
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ModelBatch(msgspec.Struct, frozen=True):
     """One batch of the list: records (`count` of one value), or a marker (`commit` is not None)."""
 
     base: int
@@ -44,7 +44,7 @@ class Entry(msgspec.Struct, frozen=True):
         return self.base + self.count - 1
 
 
-class Span(msgspec.Struct):
+class ModelTransaction(msgspec.Struct):
     """A transaction of the list; `marker` is -1 while it is open."""
 
     producer_id: int
@@ -53,18 +53,18 @@ class Span(msgspec.Struct):
     commit: bool = False
 
 
-def spans(entries: list[Entry]) -> list[Span]:
-    found: list[Span] = []
+def spans(entries: list[ModelBatch]) -> list[ModelTransaction]:
+    found: list[ModelTransaction] = []
     for entry in entries:
         mine = next((s for s in found if s.producer_id == entry.producer_id and s.marker < 0), None)
         if entry.commit is not None and mine is not None:
             mine.marker, mine.commit = entry.base, entry.commit
         elif entry.is_transactional and entry.commit is None and mine is None:
-            found.append(Span(entry.producer_id, entry.base))
+            found.append(ModelTransaction(entry.producer_id, entry.base))
     return found
 
 
-def index_entries(entries: list[Entry]) -> list[AbortedTransaction]:
+def index_entries(entries: list[ModelBatch]) -> list[AbortedTransaction]:
     """The expected entries of all `.txnindex` files."""
     every = spans(entries)
     found = []
@@ -103,7 +103,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.disk = MemoryDisk()
         self.directory: Any = None
         self.log: Any = None
-        self.entries: list[Entry] = []
+        self.entries: list[ModelBatch] = []
         self.high_watermark = 0
         self.written = 0
         self.now_ms = NOW_MS
@@ -126,9 +126,9 @@ class TransactionMachine(RuleBasedStateMachine):
         self.entries = [entry for entry in self.entries if entry.last < end]
         self.high_watermark = min(self.high_watermark, end)
 
-    def last_of(self, producer_id: int) -> Entry:
+    def last_of(self, producer_id: int) -> ModelBatch:
         """The producer's last batch or marker."""
-        none = Entry(0, 1, producer_id=producer_id, epoch=0, sequence=-1)
+        none = ModelBatch(0, 1, producer_id=producer_id, epoch=0, sequence=-1)
         return next((e for e in reversed(self.entries) if e.producer_id == producer_id), none)
 
     def next_sequence(self, producer_id: int) -> int:
@@ -145,7 +145,7 @@ class TransactionMachine(RuleBasedStateMachine):
         value = b"%d" % self.written + b"x" * (self.written % 7 * 20)
         if producer_id < 0:
             put(self.log, make_batch(count, value=value))
-            self.entries.append(Entry(self.end, count, value))
+            self.entries.append(ModelBatch(self.end, count, value))
             return
         epoch, sequence = self.last_of(producer_id).epoch, self.next_sequence(producer_id)
         batch = make_batch(
@@ -162,7 +162,7 @@ class TransactionMachine(RuleBasedStateMachine):
             assert refused.value.code == ErrorCode.INVALID_TXN_STATE
             return
         assert put(self.log, batch).base_offset == self.end
-        self.entries.append(Entry(self.end, count, value, producer_id, epoch, sequence, transactional))
+        self.entries.append(ModelBatch(self.end, count, value, producer_id, epoch, sequence, transactional))
 
     @rule(producer_id=st.sampled_from(PRODUCERS), commit=st.booleans(), bump=st.booleans())
     def end_transaction(self, producer_id: int, commit: bool, bump: bool) -> None:
@@ -173,7 +173,7 @@ class TransactionMachine(RuleBasedStateMachine):
             assert (result.base_offset, result.duplicate) == (last.base, True)
             return
         assert (result.base_offset, result.last_offset, result.duplicate) == (self.end, self.end, False)
-        self.entries.append(Entry(self.end, 1, b"", producer_id, epoch, -1, True, commit))
+        self.entries.append(ModelBatch(self.end, 1, b"", producer_id, epoch, -1, True, commit))
 
     @rule(producer_id=st.sampled_from(PRODUCERS), commit=st.booleans())
     def zombies_marker(self, producer_id: int, commit: bool) -> None:
@@ -207,7 +207,7 @@ class TransactionMachine(RuleBasedStateMachine):
         """An empty log keeps its offset; the list needs a batch for it."""
         if self.end < self.log.end_offset:
             put(self.log, make_batch())
-            self.entries.append(Entry(self.log.end_offset - 1, 1, b"v"))
+            self.entries.append(ModelBatch(self.log.end_offset - 1, 1, b"v"))
 
     @rule(back=st.integers(0, 10))
     def delete_records(self, back: int) -> None:

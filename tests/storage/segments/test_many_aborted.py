@@ -16,7 +16,7 @@ from storage.batches import NOW_MS, make_batch, open_log, put
 COUNT = 300_000
 
 
-class CountingDisk(MemoryDisk):
+class AbortedEntryReadsDisk(MemoryDisk):
     """Counts the entries read of indexes of aborted transactions, and the reads."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ HALVINGS = 20
 
 
 def test_a_fetch_reads_few_entries_besides_its_result() -> None:
-    disk = CountingDisk()
+    disk = AbortedEntryReadsDisk()
     index = index_of(disk, one_after_the_other(COUNT))
     for start in (1, 100_001, 2 * COUNT - 41):
         for length in (1, 40):
@@ -69,7 +69,7 @@ def test_a_fetch_reads_few_entries_besides_its_result() -> None:
 
 
 def test_a_sequential_reader_does_not_search() -> None:
-    disk = CountingDisk()
+    disk = AbortedEntryReadsDisk()
     index = index_of(disk, one_after_the_other(COUNT))
     index.overlapping(50_000, 50_010)
     for start in range(50_010, 51_000, 10):
@@ -79,7 +79,7 @@ def test_a_sequential_reader_does_not_search() -> None:
 
 
 def test_a_dense_range_is_read_with_one_call() -> None:
-    disk = CountingDisk()
+    disk = AbortedEntryReadsDisk()
     index = index_of(disk, one_after_the_other(COUNT))
     found, _ = index.overlapping(0, 10_000)
     assert len(found) == 5_000 * ENTRY.size
@@ -88,7 +88,7 @@ def test_a_dense_range_is_read_with_one_call() -> None:
 
 def test_long_transactions_are_found_without_reading_entries_between() -> None:
     """Two are open while all others begin and abort, so that last stable offsets do not end the search."""
-    disk = CountingDisk()
+    disk = AbortedEntryReadsDisk()
     rows = [AbortedTransaction(9, 2 * n + 2, 2 * n + 3, 0) for n in range(COUNT)]
     end = 2 * COUNT + 2
     index = index_of(disk, [*rows, AbortedTransaction(1, 0, end, 1), AbortedTransaction(2, 1, end + 1, end + 2)])
@@ -103,7 +103,7 @@ def test_long_transactions_are_found_without_reading_entries_between() -> None:
 
 def test_each_later_segment_costs_one_search() -> None:
     """One transaction is open across several segments full of aborted ones."""
-    disk = CountingDisk()
+    disk = AbortedEntryReadsDisk()
     config = LogConfig(segment_bytes=50_000, index_interval_bytes=4096)
     log = open_log(disk, config)
     put(log, make_batch(producer_id=1, is_transactional=True))
@@ -121,7 +121,7 @@ def test_each_later_segment_costs_one_search() -> None:
 
 
 async def test_retention_of_aborted_transactions_reads_no_index() -> None:
-    disk = CountingDisk()
+    disk = AbortedEntryReadsDisk()
     config = LogConfig(segment_bytes=50_000, retention_bytes=60_000)
     log = await asyncio.to_thread(aborted_log, disk, 1_500, config)  # without a loop it rolls at once
     await log.durability.sync()

@@ -30,7 +30,7 @@ CONNECTION_ERRORS: Final = (OSError, BadResponseError)
 """The errors of a connection. TimeoutError and the errors of TLS are subclasses of OSError."""
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class EtcdEndpoint(msgspec.Struct, frozen=True):
     """The address at which one etcd listens for clients."""
 
     host: str
@@ -38,7 +38,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     is_tls: bool
 
     @classmethod
-    def parse(cls, url: str) -> Endpoint:
+    def parse(cls, url: str) -> EtcdEndpoint:
         """From `http://host:2379` or `https://host:2379`. Raises ValueError."""
         try:
             parts = urlsplit(url)
@@ -55,10 +55,10 @@ class Endpoint(msgspec.Struct, frozen=True):
         return f"{host}:{self.port}"
 
 
-class Connection(Protocol):
+class EtcdConnection(Protocol):
     """One HTTP/1.1 connection. It is the protocol of its transport."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: EtcdEndpoint) -> None:
         self.endpoint = endpoint
         self._http = h11.Connection(h11.CLIENT, HEAD_BYTES_MAX)
         self._transport: Transport | None = None

@@ -15,10 +15,10 @@ from typing import Final
 import msgspec
 from semel_protocol.errors import PortableError
 
-from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, Connection, Endpoint
-from semel_broker.cluster.etcd.login import Login
+from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, EtcdConnection, EtcdEndpoint
+from semel_broker.cluster.etcd.login import EtcdLogin
 from semel_broker.cluster.etcd.messages import Failure
-from semel_broker.cluster.etcd.tls import Tls
+from semel_broker.cluster.etcd.tls import EtcdTls
 from semel_broker.scheduling.backoff import Backoff
 
 CONNECT_TIMEOUT_MS: Final = 2_000
@@ -40,7 +40,7 @@ class UnansweredError(Exception):
     """The request was sent, or part of it, and no complete response was received."""
 
 
-class RefusedError(PortableError):
+class EtcdRefusedError(PortableError):
     """etcd answered with an error. `code` is gRPC's status code, the message is etcd's."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -51,25 +51,25 @@ class RefusedError(PortableError):
 class Gateway:
     """The endpoints of one etcd cluster, and the idle connections to the current endpoint."""
 
-    def __init__(self, endpoints: Sequence[str], tls: Tls | None = None, login: Login | None = None) -> None:
+    def __init__(self, endpoints: Sequence[str], tls: EtcdTls | None = None, login: EtcdLogin | None = None) -> None:
         if not endpoints:
             raise ValueError("no etcd endpoint was given; name at least one, such as http://localhost:2379")
-        self._endpoints = [Endpoint.parse(url) for url in endpoints]
+        self._endpoints = [EtcdEndpoint.parse(url) for url in endpoints]
         if tls is None and any(endpoint.is_tls for endpoint in self._endpoints):
             raise ValueError("an https endpoint needs `tls`")
         self._tls = tls
         self._login = login
         self._stream_token = ""  # of the last stream: the next one gets another
         self._at = 0
-        self._idle: list[Connection] = []
-        self._open: dict[Connection, None] = {}
+        self._idle: list[EtcdConnection] = []
+        self._open: dict[EtcdConnection, None] = {}
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> EtcdEndpoint:
         """The current endpoint: new requests go to it."""
         return self._endpoints[self._at]
 
-    def leave(self, failed: Endpoint) -> None:
+    def leave(self, failed: EtcdEndpoint) -> None:
         """Make the next endpoint the current one, unless another caller has left `failed` already."""
         if self.endpoint == failed:
             self._at = (self._at + 1) % len(self._endpoints)
@@ -82,19 +82,19 @@ class Gateway:
         return Backoff(rng, PAUSE_S_MIN, PAUSE_S_MAX, jitter=PAUSE_JITTER, alternatives=len(self._endpoints))
 
     async def call(self, path: str, body: bytes, timeout_ms: float) -> bytes:
-        """The body of the response. Raises NotSentError, UnansweredError, RefusedError."""
+        """The body of the response. Raises NotSentError, UnansweredError, EtcdRefusedError."""
         if self._login is None:
             return await self._call(path, body, timeout_ms)
         token = await self._token(self._login, timeout_ms)
         try:
             return await self._call(path, body, timeout_ms, token)
-        except RefusedError as error:
+        except EtcdRefusedError as error:
             if not self._login.is_about_token(error.code, str(error)):
                 raise
         return await self._call(path, body, timeout_ms, await self._token(self._login, timeout_ms, unlike=token))
 
-    async def _token(self, login: Login, timeout_ms: float, *, unlike: str = "") -> str:
-        """The token of the user. Raises NotSentError: the request that needs it has not been sent. RefusedError."""
+    async def _token(self, login: EtcdLogin, timeout_ms: float, *, unlike: str = "") -> str:
+        """The token of the user. Raises NotSentError: the request that needs it has not been sent. EtcdRefusedError."""
 
         async def call(path: str, body: bytes) -> bytes:
             return await self._call(path, body, timeout_ms)
@@ -105,8 +105,8 @@ class Gateway:
             raise NotSentError(str(error)) from error
         except msgspec.DecodeError as error:
             raise NotSentError(f"etcd answered the login with something else: {error}") from error
-        except RefusedError as error:
-            raise RefusedError(
+        except EtcdRefusedError as error:
+            raise EtcdRefusedError(
                 error.code,
                 f"{error}; etcd does not accept the user {login.user!r}: correct etcd.user and etcd.password, or "
                 "create it (etcdctl user add, etcdctl auth enable)",
@@ -135,10 +135,10 @@ class Gateway:
             raise _refusal(status, answer)
         return answer
 
-    async def stream(self, path: str, body: bytes, timeout_ms: float) -> Connection:
+    async def stream(self, path: str, body: bytes, timeout_ms: float) -> EtcdConnection:
         """Send a request on a new connection; its `line` returns the lines of the response. The caller discards it.
 
-        Raises NotSentError, UnansweredError, RefusedError.
+        Raises NotSentError, UnansweredError, EtcdRefusedError.
         """
         token = ""
         if (
@@ -161,7 +161,7 @@ class Gateway:
                 self.discard(connection)
         return connection
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: EtcdConnection) -> None:
         """Close a connection, with its pending request or stream."""
         self._open.pop(connection, None)
         connection.close()
@@ -172,7 +172,7 @@ class Gateway:
             self.discard(connection)
         self._idle = []
 
-    def _take_idle(self) -> Connection | None:
+    def _take_idle(self) -> EtcdConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable:
@@ -180,7 +180,7 @@ class Gateway:
             self.discard(connection)
         return None
 
-    async def _connect(self, timeout_ms: float) -> Connection:
+    async def _connect(self, timeout_ms: float) -> EtcdConnection:
         endpoint = self.endpoint
         try:
             async with timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):
@@ -190,13 +190,13 @@ class Gateway:
         self._open[connection] = None
         return connection
 
-    async def _open_connection(self, endpoint: Endpoint) -> Connection:
+    async def _open_connection(self, endpoint: EtcdEndpoint) -> EtcdConnection:
         loop, tls = get_running_loop(), self._tls
         if not endpoint.is_tls or tls is None:
-            _, connection = await loop.create_connection(lambda: Connection(endpoint), endpoint.host, endpoint.port)
+            _, connection = await loop.create_connection(lambda: EtcdConnection(endpoint), endpoint.host, endpoint.port)
         else:
             _, connection = await loop.create_connection(
-                lambda: Connection(endpoint),
+                lambda: EtcdConnection(endpoint),
                 endpoint.host,
                 endpoint.port,
                 ssl=tls.context,
@@ -204,7 +204,7 @@ class Gateway:
             )
         return connection
 
-    def _explain(self, endpoint: Endpoint, error: Exception, *, is_connected: bool) -> str:
+    def _explain(self, endpoint: EtcdEndpoint, error: Exception, *, is_connected: bool) -> str:
         """The endpoint and its error; for errors of TLS also the remedy."""
         why = str(error) or type(error).__name__
         if self._tls is not None and endpoint.is_tls:
@@ -212,7 +212,7 @@ class Gateway:
         return f"{endpoint}: {why}"
 
 
-def _refusal(status: int, answer: bytes) -> RefusedError | UnansweredError:
+def _refusal(status: int, answer: bytes) -> EtcdRefusedError | UnansweredError:
     """The error of a response whose status is not 200."""
     try:
         failure = _failure.decode(answer)
@@ -224,4 +224,4 @@ def _refusal(status: int, answer: bytes) -> RefusedError | UnansweredError:
             "; with --client-cert-auth etcd's JSON gateway connects to etcd with the certificate of --cert-file, which "
             "must be valid for clients too (extended key usage clientAuth): create such a certificate"
         )
-    return RefusedError(failure.code or failure.grpc_code, message)
+    return EtcdRefusedError(failure.code or failure.grpc_code, message)

@@ -31,7 +31,7 @@ class AuthenticateResponse(msgspec.Struct, frozen=True):
     token: str = ""
 
 
-class Login:
+class EtcdLogin:
     """One per store with `etcd.user`."""
 
     def __init__(self, user: str, password: str) -> None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import msgspec
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class EtcdMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Base of all messages. Unknown fields are skipped."""
 
 
-class Header(Message, frozen=True):
+class Header(EtcdMessage, frozen=True):
     """Part of every response: the revision of the store at that moment."""
 
     revision: int = 0
 
 
-class KeyValue(Message, frozen=True):
+class KeyValue(EtcdMessage, frozen=True):
     """A key and its value; in an event, after the change. A removed key has no value."""
 
     key: bytes = b""
@@ -27,14 +27,14 @@ class KeyValue(Message, frozen=True):
     mod_revision: int = 0
 
 
-class RangeRequest(Message, frozen=True):
+class RangeRequest(EtcdMessage, frozen=True):
     """Read `key`, or all keys from `key` up to, not including, `range_end`. Linearizable."""
 
     key: bytes
     range_end: bytes = b""
 
 
-class RangeResponse(Message, frozen=True):
+class RangeResponse(EtcdMessage, frozen=True):
     """The entries, in the order of their keys."""
 
     header: Header
@@ -50,7 +50,7 @@ class Compare(msgspec.Struct, frozen=True):
     result: str = "EQUAL"
 
 
-class PutRequest(Message, frozen=True):
+class PutRequest(EtcdMessage, frozen=True):
     """Write a key. `lease` 0: no lease."""
 
     key: bytes
@@ -58,46 +58,46 @@ class PutRequest(Message, frozen=True):
     lease: int = 0
 
 
-class DeleteRangeRequest(Message, frozen=True):
+class DeleteRangeRequest(EtcdMessage, frozen=True):
     """Remove one key."""
 
     key: bytes
 
 
-class RequestOp(Message, frozen=True):
+class RequestOp(EtcdMessage, frozen=True):
     """One operation: exactly one of the fields is set."""
 
     request_put: PutRequest | None = None
     request_delete_range: DeleteRangeRequest | None = None
 
 
-class TxnRequest(Message, frozen=True):
+class TxnRequest(EtcdMessage, frozen=True):
     """Do all of `success` if all of `compare` hold."""
 
     compare: list[Compare]
     success: list[RequestOp]
 
 
-class TxnResponse(Message, frozen=True):
+class TxnResponse(EtcdMessage, frozen=True):
     """`succeeded`: all conditions held, and the operations were done."""
 
     header: Header
     succeeded: bool = False
 
 
-class LeaseGrantRequest(Message, frozen=True):
+class LeaseGrantRequest(EtcdMessage, frozen=True):
     """Ask for a lease of `ttl_s` seconds; etcd may grant more."""
 
     ttl_s: int = msgspec.field(name="TTL")
 
 
-class LeaseRequest(Message, frozen=True):
+class LeaseRequest(EtcdMessage, frozen=True):
     """Keep a lease alive, or revoke it."""
 
     lease: int = msgspec.field(name="ID")
 
 
-class LeaseResponse(Message, frozen=True):
+class LeaseResponse(EtcdMessage, frozen=True):
     """A lease and its lifetime in seconds; `ttl_s` 0: the lease does not exist."""
 
     lease: int = msgspec.field(name="ID", default=0)
@@ -105,11 +105,11 @@ class LeaseResponse(Message, frozen=True):
     header: Header = msgspec.field(default_factory=Header)
 
 
-class Nothing(Message, frozen=True):
+class Nothing(EtcdMessage, frozen=True):
     """A response whose fields are not read."""
 
 
-class WatchCreateRequest(Message, frozen=True):
+class WatchCreateRequest(EtcdMessage, frozen=True):
     """Watch a range from `start_revision` on. `progress_notify`: etcd sends its revision also while nothing changes."""
 
     key: bytes
@@ -118,20 +118,20 @@ class WatchCreateRequest(Message, frozen=True):
     progress_notify: bool
 
 
-class WatchRequest(Message, frozen=True):
+class WatchRequest(EtcdMessage, frozen=True):
     """The one request of a stream."""
 
     create_request: WatchCreateRequest
 
 
-class Event(Message, frozen=True):
+class EtcdEvent(EtcdMessage, frozen=True):
     """One change of a key. `type`: PUT or DELETE."""
 
     kv: KeyValue
     type: str = "PUT"
 
 
-class WatchResponse(Message, frozen=True):
+class WatchResponse(EtcdMessage, frozen=True):
     """Events of a watch. If it has no events, and neither `created` nor `canceled` is set, etcd has sent all changes up
     to the header's revision."""
 
@@ -140,10 +140,10 @@ class WatchResponse(Message, frozen=True):
     canceled: bool = False
     cancel_reason: str = ""
     compact_revision: int = 0
-    events: list[Event] = []
+    events: list[EtcdEvent] = []
 
 
-class Failure(Message, frozen=True):
+class Failure(EtcdMessage, frozen=True):
     """An error. `code` is gRPC's status code; streams of etcd before 3.6 call it `grpc_code`."""
 
     code: int = 0
@@ -151,14 +151,14 @@ class Failure(Message, frozen=True):
     message: str = ""
 
 
-class WatchLine(Message, frozen=True):
+class WatchLine(EtcdMessage, frozen=True):
     """One line of a watch stream."""
 
     result: WatchResponse | None = None
     error: Failure | None = None
 
 
-class KeepAliveLine(Message, frozen=True):
+class KeepAliveLine(EtcdMessage, frozen=True):
     """The one line of the response to a keep-alive."""
 
     result: LeaseResponse | None = None

@@ -18,22 +18,22 @@ from typing import Final, TypeVar
 import msgspec
 
 from semel_broker.cluster.etcd import messages as etcd
-from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError, UnansweredError
+from semel_broker.cluster.etcd.gateway import EtcdRefusedError, Gateway, NotSentError, UnansweredError
 from semel_broker.cluster.etcd.keys import Keys
-from semel_broker.cluster.etcd.login import Login
+from semel_broker.cluster.etcd.login import EtcdLogin
 from semel_broker.cluster.etcd.session import EtcdSession
-from semel_broker.cluster.etcd.tls import Tls
+from semel_broker.cluster.etcd.tls import EtcdTls
 from semel_broker.cluster.etcd.watch import EtcdWatch
 from semel_broker.cluster.store import (
     CHANGES_MAX,
     Change,
-    Entry,
     Expect,
     Listing,
     OutcomeUnknownError,
     Put,
     SessionEndedError,
     StoreClosedError,
+    StoreEntry,
     StoreError,
     StoreUnavailableError,
     last_of_each_key,
@@ -73,8 +73,8 @@ class EtcdStore:
         *,
         namespace: str,
         world: World,
-        tls: Tls | None = None,
-        login: Login | None = None,
+        tls: EtcdTls | None = None,
+        login: EtcdLogin | None = None,
         request_timeout_ms: float = 5_000,
     ) -> None:
         self._gateway = Gateway(endpoints, tls, login)
@@ -87,7 +87,7 @@ class EtcdStore:
         self._requests_under_way = 0
         self._is_idle = Event()
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         """The entry of `key`, or None."""
         answer = await self._read("/v3/kv/range", etcd.RangeRequest(self._keys.pack(key)), _range)
         return self._entry(answer.kvs[0]) if answer.kvs else None
@@ -106,7 +106,7 @@ class EtcdStore:
         )
         try:
             answer = await self._ask("/v3/kv/txn", request, _txn, self._request_timeout_ms, is_repeatable=False)
-        except RefusedError as error:
+        except EtcdRefusedError as error:
             if error.code == _NOT_FOUND:
                 raise SessionEndedError(f"{error}: its session has ended; open a new one") from error
             raise _refusal(error) from error
@@ -153,7 +153,7 @@ class EtcdStore:
         request = etcd.LeaseRequest(lease)
         try:
             line = await self._ask("/v3/lease/keepalive", request, _keep_alive, timeout_ms, is_repeatable=True)
-        except RefusedError as error:
+        except EtcdRefusedError as error:
             raise _refusal(error) from error
         if line.result is None:
             message = line.error.message if line.error else "neither result nor error"
@@ -168,26 +168,26 @@ class EtcdStore:
             await self._ask(
                 "/v3/lease/revoke", etcd.LeaseRequest(lease), _nothing, self._request_timeout_ms, is_repeatable=True
             )
-        except RefusedError as error:
+        except EtcdRefusedError as error:
             if error.code != _NOT_FOUND:  # a lease that does not exist is revoked
                 raise _refusal(error) from error
 
-    async def _read(self, path: str, request: etcd.Message, answer: msgspec.json.Decoder[Answer]) -> Answer:
+    async def _read(self, path: str, request: etcd.EtcdMessage, answer: msgspec.json.Decoder[Answer]) -> Answer:
         try:
             return await self._ask(path, request, answer, self._request_timeout_ms, is_repeatable=True)
-        except RefusedError as error:
+        except EtcdRefusedError as error:
             raise _refusal(error) from error
 
     async def _ask(
         self,
         path: str,
-        request: etcd.Message,
+        request: etcd.EtcdMessage,
         answer: msgspec.json.Decoder[Answer],
         timeout_ms: float,
         *,
         is_repeatable: bool,
     ) -> Answer:
-        """Repeat a request until it is answered. Raises RefusedError and the errors of `Store`."""
+        """Repeat a request until it is answered. Raises EtcdRefusedError and the errors of `Store`."""
         self._check_open()
         self._requests_under_way += 1
         try:
@@ -215,7 +215,7 @@ class EtcdStore:
                 error, may_be_done = failure, False
             except (UnansweredError, msgspec.DecodeError) as failure:
                 error, may_be_done = failure, True
-            except RefusedError as failure:
+            except EtcdRefusedError as failure:
                 error, may_be_done = failure, not str(failure).startswith(NOT_STARTED)
                 if may_be_done and failure.code not in OUTCOME_UNKNOWN:
                     raise
@@ -235,8 +235,8 @@ class EtcdStore:
         if self._is_closed:
             raise StoreClosedError("the store was closed")
 
-    def _entry(self, kv: etcd.KeyValue) -> Entry:
-        return Entry(self._keys.unpack(kv.key), kv.value, kv.mod_revision)
+    def _entry(self, kv: etcd.KeyValue) -> StoreEntry:
+        return StoreEntry(self._keys.unpack(kv.key), kv.value, kv.mod_revision)
 
     def _operation(self, change: Change) -> etcd.RequestOp:
         key = self._keys.pack(change.key)
@@ -252,7 +252,7 @@ _keep_alive = msgspec.json.Decoder(etcd.KeepAliveLine, strict=False)
 _nothing = msgspec.json.Decoder(etcd.Nothing, strict=False)
 
 
-def _refusal(error: RefusedError) -> StoreError:
+def _refusal(error: EtcdRefusedError) -> StoreError:
     if FULL in str(error):
         return StoreError(f"etcd is full ({error}): compact and defragment it, or raise --quota-backend-bytes")
     return StoreError(f"etcd refused: {error} (gRPC code {error.code})")

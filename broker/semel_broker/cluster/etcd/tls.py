@@ -28,7 +28,7 @@ _NO_TLS: Final = (
 """OpenSSL's error reasons if the first bytes of the server are not TLS."""
 
 
-class Tls:
+class EtcdTls:
     """The TLS of all connections to one etcd cluster. `server_name`: the name to verify; empty: the endpoint's host."""
 
     def __init__(self, context: SSLContext, *, server_name: str = "", has_certificate: bool = False) -> None:
@@ -37,7 +37,9 @@ class Tls:
         self._has_certificate = has_certificate
 
     @classmethod
-    def load(cls, *, ca_file: str = "", certificate_file: str = "", key_file: str = "", server_name: str = "") -> Tls:
+    def load(
+        cls, *, ca_file: str = "", certificate_file: str = "", key_file: str = "", server_name: str = ""
+    ) -> EtcdTls:
         """Read the files, all in PEM. No `ca_file`: the CAs of the system. No `key_file`: the certificate's file.
 
         Raises ConfigError, which names the setting and its file.

@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 
 from semel_broker.cluster.etcd import messages as etcd
-from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, Connection
-from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError, UnansweredError
+from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, EtcdConnection
+from semel_broker.cluster.etcd.gateway import EtcdRefusedError, Gateway, NotSentError, UnansweredError
 from semel_broker.cluster.etcd.keys import Keys
-from semel_broker.cluster.store import Changes, CompactedError, Entry, Gone, StoreClosedError
+from semel_broker.cluster.store import Changes, CompactedError, RemovedKey, StoreClosedError, StoreEntry
 from semel_broker.world import World
 
 PATH: Final = "/v3/watch"
@@ -115,14 +115,14 @@ class EtcdWatch:
                 error = "etcd ended the stream"
             finally:
                 self._gateway.discard(connection)
-        except (NotSentError, UnansweredError, RefusedError, msgspec.DecodeError, *CONNECTION_ERRORS) as failure:
+        except (NotSentError, UnansweredError, EtcdRefusedError, msgspec.DecodeError, *CONNECTION_ERRORS) as failure:
             error = str(failure) or type(failure).__name__
         self._gateway.leave(endpoint)
         pause_s = self._backoff.failed()
         self._world.log.info("watch_interrupted", prefix=self._prefix, revision=self._received, error=error)
         await sleep(pause_s)
 
-    async def _read(self, connection: Connection) -> bool:
+    async def _read(self, connection: EtcdConnection) -> bool:
         """Read the lines of a stream. True: nothing was received for QUIET_MS, or the stream is behind. False: etcd
         ended the stream.
         """
@@ -166,11 +166,11 @@ class EtcdWatch:
             await self._queue.put(response.header.revision)
             self._received = response.header.revision
 
-    def _change(self, event: etcd.Event) -> Entry | Gone:
+    def _change(self, event: etcd.EtcdEvent) -> StoreEntry | RemovedKey:
         key = self._keys.unpack(event.kv.key)
         if event.type == "DELETE":
-            return Gone(key, event.kv.mod_revision)
-        return Entry(key, event.kv.value, event.kv.mod_revision)
+            return RemovedKey(key, event.kv.mod_revision)
+        return StoreEntry(key, event.kv.value, event.kv.mod_revision)
 
     def _request(self) -> bytes:
         key, range_end = self._keys.range(self._prefix)

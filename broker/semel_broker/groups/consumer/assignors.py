@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from semel_broker.groups.consumer.model import NOTHING, Place, Places
+from semel_broker.groups.consumer.model import NOTHING, TopicIdPartition, TopicIdPartitions
 
 
 class Subscriber(msgspec.Struct, frozen=True):
@@ -22,16 +22,16 @@ class Subscriber(msgspec.Struct, frozen=True):
     `assigned`: those that it has now."""
 
     topics: frozenset[bytes]
-    target: Places = NOTHING
+    target: TopicIdPartitions = NOTHING
     instance_id: str | None = None
-    assigned: Places = NOTHING
+    assigned: TopicIdPartitions = NOTHING
 
 
 Subscribers = Mapping[str, Subscriber]
 """Member id -> subscription."""
 Topics = Mapping[bytes, int]
 """Topic id -> number of partitions."""
-Assignor = Callable[[Subscribers, Topics], dict[str, Places]]
+Assignor = Callable[[Subscribers, Topics], dict[str, TopicIdPartitions]]
 """Every subscriber is in the result, and each partition of a subscribed topic has one member."""
 
 
@@ -49,18 +49,18 @@ def _readers(subscribers: Subscribers, topics: Topics) -> dict[tuple[str, ...], 
     return found
 
 
-def uniform(subscribers: Subscribers, topics: Topics) -> dict[str, Places]:
+def uniform(subscribers: Subscribers, topics: Topics) -> dict[str, TopicIdPartitions]:
     """Keep what members have, give the rest to the members with the fewest partitions, then move as few as possible.
 
     A partition that its member has not got yet moves first: a member that restarts gets its partitions back.
     """
-    owner: dict[Place, str] = {}
+    owner: dict[TopicIdPartition, str] = {}
     for member_id in sorted(subscribers):
         subscriber = subscribers[member_id]
         for place in sorted(subscriber.target):
             if place[0] in subscriber.topics and place[1] < topics.get(place[0], 0):
                 owner.setdefault(place, member_id)
-    owned: dict[str, set[Place]] = {member_id: set() for member_id in subscribers}
+    owned: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in subscribers}
     for place, member_id in owner.items():
         owned[member_id].add(place)
     by_readers = _readers(subscribers, topics)
@@ -75,8 +75,8 @@ def _give_out(
     members: Sequence[str],
     topic_ids: Sequence[bytes],
     topics: Topics,
-    owner: dict[Place, str],
-    owned: dict[str, set[Place]],
+    owner: dict[TopicIdPartition, str],
+    owned: dict[str, set[TopicIdPartition]],
 ) -> None:
     """Give the partitions of these topics that have no owner to the members with the fewest partitions."""
     loads = [(len(owned[member_id]), member_id) for member_id in members]
@@ -91,7 +91,7 @@ def _give_out(
 
 
 def _balance(
-    members: Sequence[str], topic_ids: set[bytes], owned: dict[str, set[Place]], subscribers: Subscribers
+    members: Sequence[str], topic_ids: set[bytes], owned: dict[str, set[TopicIdPartition]], subscribers: Subscribers
 ) -> bool:
     """Move partitions of these topics, which all `members` read, from the most loaded member to the least loaded one.
     Whether one moved. Each move makes the sum of the squares of the loads smaller, so the moves end."""
@@ -120,9 +120,9 @@ def _balance(
         has_moved = True
 
 
-def ranges(subscribers: Subscribers, topics: Topics) -> dict[str, Places]:
+def ranges(subscribers: Subscribers, topics: Topics) -> dict[str, TopicIdPartitions]:
     """Run of consecutive partitions, by the order of instance ids, then of member ids."""
-    owned: dict[str, set[Place]] = {member_id: set() for member_id in subscribers}
+    owned: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in subscribers}
     for readers, topic_ids in _readers(subscribers, topics).items():
         members = sorted(readers, key=lambda each: (subscribers[each].instance_id is None, _name(each, subscribers)))
         for topic_id in topic_ids:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.groups.consumer.model import LEFT_STATIC, NOTHING, ConsumerGroup, Member, MemberState
-from semel_broker.groups.consumer.requests import Catalog, ConsumerRules, Decision, Heartbeat, Place
+from semel_broker.groups.consumer.requests import Catalog, ConsumerRules, Heartbeat, HeartbeatAnswer, HeartbeatDecision
 from semel_broker.groups.consumer.state import NO_MATCHES, Draft, assign, identified, join, refresh, start_again, step
 
 
 def join_group(
     group: ConsumerGroup, ask: Heartbeat, catalog: Catalog, rules: ConsumerRules, wall_ms: int, *, is_named: bool
-) -> Decision:
+) -> HeartbeatDecision:
     """JoinGroup. `is_named`: the client knows its member id; otherwise `ask` has a new one.
 
     Raises FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED.
@@ -34,7 +34,7 @@ def join_group(
     current = step(draft, ask)
     if current.state is MemberState.UNREVOKED and not (ask.owned or NOTHING) & current.revoking:
         current = step(draft, ask)  # it has revoked already: eager members revoke everything before they join
-    return draft.decision(Place(member_id=ask.member_id, epoch=current.epoch, assigned=current.assigned))
+    return draft.decision(HeartbeatAnswer(member_id=ask.member_id, epoch=current.epoch, assigned=current.assigned))
 
 
 def classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int) -> Member:

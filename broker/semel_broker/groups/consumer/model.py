@@ -22,11 +22,11 @@ import msgspec
 
 T = TypeVar("T")
 
-Place = tuple[bytes, int]
+TopicIdPartition = tuple[bytes, int]
 """(topic id, partition)."""
-Places = frozenset[Place]
+TopicIdPartitions = frozenset[TopicIdPartition]
 
-NOTHING: Final[Places] = frozenset()
+NOTHING: Final[TopicIdPartitions] = frozenset()
 LEFT_STATIC: Final = -2
 """The epoch of a static member that has left and may return within its session timeout."""
 NO_EPOCH: Final = -1
@@ -87,11 +87,11 @@ class Current(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     previous_epoch: int = NO_EPOCH
     state: MemberState = MemberState.STABLE
-    assigned: Places = NOTHING
-    revoking: Places = NOTHING
+    assigned: TopicIdPartitions = NOTHING
+    revoking: TopicIdPartitions = NOTHING
 
     @property
-    def held(self) -> Places:
+    def held(self) -> TopicIdPartitions:
         """All partitions that no other member may have."""
         return self.assigned | self.revoking
 
@@ -139,7 +139,7 @@ class SetAssignmentEpoch(msgspec.Struct, frozen=True):
 
 class SetTarget(msgspec.Struct, frozen=True):
     member_id: str
-    places: Places | None
+    places: TopicIdPartitions | None
 
 
 class SetCurrent(msgspec.Struct, frozen=True):
@@ -181,9 +181,9 @@ class ConsumerGroup:
         self.topics: dict[str, TopicFacts] = {}
         self.members: dict[str, Member] = {}
         self.instances: dict[str, str] = {}
-        self.targets: dict[str, Places] = {}
+        self.targets: dict[str, TopicIdPartitions] = {}
         self.currents: dict[str, Current] = {}
-        self.owners: dict[Place, str] = {}
+        self.owners: dict[TopicIdPartition, str] = {}
         self.regexes: dict[str, Resolved] = {}
 
     def copy(self) -> ConsumerGroup:
@@ -274,7 +274,7 @@ def _put(table: dict[str, T], key: str, value: T | None) -> None:
         table[key] = value
 
 
-def by_topic(places: Iterable[Place]) -> dict[bytes, list[int]]:
+def by_topic(places: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
     """Partitions by topic id, both in order, as messages and records name them."""
     found: dict[bytes, list[int]] = {}
     for topic_id, partition in sorted(places):

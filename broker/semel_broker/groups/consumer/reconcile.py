@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from semel_broker.groups.consumer.model import NOTHING, Current, MemberState, Place, Places
+from semel_broker.groups.consumer.model import NOTHING, Current, MemberState, TopicIdPartition, TopicIdPartitions
 
 
 def reconcile(
     member_id: str,
     current: Current,
-    target: Places,
+    target: TopicIdPartitions,
     assignment_epoch: int,
-    owners: Mapping[Place, str],
-    owned: Places | None,
+    owners: Mapping[TopicIdPartition, str],
+    owned: TopicIdPartitions | None,
 ) -> Current:
     """The member's next current assignment; `current` itself if nothing changes.
 

@@ -44,7 +44,6 @@ from semel_broker.groups.consumer.model import (
     Current,
     Member,
     MemberState,
-    Places,
     Resolved,
     SetAssignmentEpoch,
     SetCurrent,
@@ -54,6 +53,7 @@ from semel_broker.groups.consumer.model import (
     SetTarget,
     SetTopics,
     TopicFacts,
+    TopicIdPartitions,
     by_topic,
 )
 
@@ -186,7 +186,7 @@ def _member(member_id: str, value: ConsumerGroupMemberMetadataValue) -> Member:
     )
 
 
-def _target_value(places: Places) -> ConsumerGroupTargetAssignmentMemberValue:
+def _target_value(places: TopicIdPartitions) -> ConsumerGroupTargetAssignmentMemberValue:
     row = ConsumerGroupTargetAssignmentMemberValueTopic
     return ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[row(topic_id=each, partitions=found) for each, found in by_topic(places).items()]
@@ -203,7 +203,7 @@ def _current_value(current: Current) -> ConsumerGroupCurrentMemberAssignmentValu
     )
 
 
-def _current_rows(places: Places) -> list[ConsumerGroupCurrentMemberAssignmentValueTopic]:
+def _current_rows(places: TopicIdPartitions) -> list[ConsumerGroupCurrentMemberAssignmentValueTopic]:
     row = ConsumerGroupCurrentMemberAssignmentValueTopic
     return [row(topic_id=each, partitions=found) for each, found in by_topic(places).items()]
 
@@ -221,7 +221,7 @@ def _current(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
 def _places(
     rows: Sequence[ConsumerGroupTargetAssignmentMemberValueTopic]
     | Sequence[ConsumerGroupCurrentMemberAssignmentValueTopic],
-) -> Places:
+) -> TopicIdPartitions:
     return frozenset((row.topic_id, partition) for row in rows for partition in row.partitions)
 
 

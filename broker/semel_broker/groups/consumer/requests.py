@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from semel_broker.groups.consumer.model import Change, Classic, Places, TopicFacts
+from semel_broker.groups.consumer.model import Change, Classic, TopicFacts, TopicIdPartitions
 
 JOIN = 0
 LEAVE = -1
@@ -28,7 +28,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     topics: tuple[str, ...] | None = None
     regex: str | None = None
     assignor: str | None = None
-    owned: Places | None = None
+    owned: TopicIdPartitions | None = None
     may_read: Callable[[str], bool] = lambda topic: True
     classic: Classic | None = None
 
@@ -42,19 +42,19 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a heartbeat. `assigned`: the partitions that the member has; None: as it knows."""
 
     member_id: str
     epoch: int
-    assigned: Places | None = None
+    assigned: TopicIdPartitions | None = None
 
 
-class Decision(msgspec.Struct, frozen=True):
+class HeartbeatDecision(msgspec.Struct, frozen=True):
     """The changes to store, and the answer to give once they are in effect."""
 
     changes: tuple[Change, ...]
-    answer: Place
+    answer: HeartbeatAnswer
 
 
 class Catalog(msgspec.Struct, frozen=True):

@@ -24,7 +24,6 @@ from semel_broker.groups.consumer.model import (
     Current,
     Member,
     MemberState,
-    Places,
     Resolved,
     SetAssignmentEpoch,
     SetCurrent,
@@ -33,9 +32,18 @@ from semel_broker.groups.consumer.model import (
     SetRegex,
     SetTarget,
     SetTopics,
+    TopicIdPartitions,
 )
 from semel_broker.groups.consumer.reconcile import reconcile
-from semel_broker.groups.consumer.requests import JOIN, LEAVE, Catalog, ConsumerRules, Decision, Heartbeat, Place
+from semel_broker.groups.consumer.requests import (
+    JOIN,
+    LEAVE,
+    Catalog,
+    ConsumerRules,
+    Heartbeat,
+    HeartbeatAnswer,
+    HeartbeatDecision,
+)
 from semel_broker.regex import compiled
 from semel_broker.scheduling.turns import ELEMENTS_PER_STEP
 
@@ -58,8 +66,8 @@ class Draft:
             self._has_bumped = True
             self.put(SetEpoch(self.group.epoch + 1))
 
-    def decision(self, answer: Place) -> Decision:
-        return Decision(tuple(self.changes), answer)
+    def decision(self, answer: HeartbeatAnswer) -> HeartbeatDecision:
+        return HeartbeatDecision(tuple(self.changes), answer)
 
 
 # --- heartbeats -------------------------------------------------------------------------------------------------------
@@ -67,7 +75,7 @@ class Draft:
 
 def heartbeat(
     group: ConsumerGroup, ask: Heartbeat, catalog: Catalog, matched: Matched, rules: ConsumerRules, wall_ms: int
-) -> Decision:
+) -> HeartbeatDecision:
     """ConsumerGroupHeartbeat of a member that joins (epoch 0), stays or leaves (epochs -1 and -2). `matched`: the
     result of `matching` for the same request.
 
@@ -100,7 +108,7 @@ def heartbeat(
     is_news = current.assigned != before.assigned or (ask.owned is not None and ask.owned != current.assigned)
     says = ask.epoch != current.epoch or ask.is_full or is_news
     return draft.decision(
-        Place(member_id=ask.member_id, epoch=current.epoch, assigned=current.assigned if says else None)
+        HeartbeatAnswer(member_id=ask.member_id, epoch=current.epoch, assigned=current.assigned if says else None)
     )
 
 
@@ -210,7 +218,7 @@ def _known_generation(group: ConsumerGroup, member_id: str, epoch: int, named: I
 # --- joining, changing, leaving -----------------------------------------------------------------------------------
 
 
-def join(draft: Draft, ask: Heartbeat, rules: ConsumerRules) -> Places:
+def join(draft: Draft, ask: Heartbeat, rules: ConsumerRules) -> TopicIdPartitions:
     """A new member, a member that joins again, or the next incarnation of a static member that has left.
 
     A static member that changes its protocol need not have left: members of the classic protocol never say that they
@@ -238,7 +246,7 @@ def join(draft: Draft, ask: Heartbeat, rules: ConsumerRules) -> Places:
     return group.current(ask.member_id).assigned
 
 
-def start_again(draft: Draft, member_id: str, held: Places) -> None:
+def start_again(draft: Draft, member_id: str, held: TopicIdPartitions) -> None:
     """A member that joins owns nothing. It gets back what it held, as far as the target assignment gives it that."""
     draft.put(SetCurrent(member_id, Current(assigned=held & draft.group.targets.get(member_id, NOTHING))))
 
@@ -281,7 +289,7 @@ def _updated(member: Member, ask: Heartbeat) -> Member:
     )
 
 
-def _leave(group: ConsumerGroup, ask: Heartbeat) -> Decision:
+def _leave(group: ConsumerGroup, ask: Heartbeat) -> HeartbeatDecision:
     """Epoch -1: the member leaves. Epoch -2: a static member leaves for a while; its partitions wait for it."""
     member = identified(group, ask.member_id, ask.instance_id)
     if ask.epoch == LEAVE:
@@ -290,7 +298,7 @@ def _leave(group: ConsumerGroup, ask: Heartbeat) -> Decision:
         current = group.current(member.member_id)
         left = Current(epoch=LEFT_STATIC, previous_epoch=LEFT_STATIC, assigned=current.assigned)
         changes = (SetCurrent(member.member_id, left),)
-    return Decision(changes, Place(member_id=ask.member_id, epoch=ask.epoch))
+    return HeartbeatDecision(changes, HeartbeatAnswer(member_id=ask.member_id, epoch=ask.epoch))
 
 
 def remove(group: ConsumerGroup, member_id: str) -> tuple[Change, ...]:

@@ -40,14 +40,14 @@ class Throttled(msgspec.Struct):
     seconds: float = 0.0
 
 
-class Admission(msgspec.Struct, frozen=True):
+class ConnectionAdmission(msgspec.Struct, frozen=True):
     """What happens to a new connection: it is not read for `wait_s`; if it is refused, it is then closed."""
 
     wait_s: float = 0.0
     is_refused: bool = False
 
 
-ADMITTED = Admission()
+ADMITTED = ConnectionAdmission()
 
 
 class ClientQuotas:
@@ -130,7 +130,7 @@ class ClientQuotas:
         bucket = self._mutations.get((bound.user, bound.client_id), clock())
         return Mutations(bucket, bound, clock, self._noted, is_strict=is_strict)
 
-    def connected(self, ip: str, now: float) -> Admission:
+    def connected(self, ip: str, now: float) -> ConnectionAdmission:
         """Count a new connection.
 
         One that comes too early waits until it is due. One that would wait for longer than a second is refused, and
@@ -150,7 +150,7 @@ class ClientQuotas:
             bucket.take(-1, rate, now)
             wait_s = REQUEST_WAIT_S_MAX
         self._note(CONNECTION_CREATION_RATE, (sharers,), wait_s, now, ip=sharers)
-        return Admission(wait_s, is_refused)
+        return ConnectionAdmission(wait_s, is_refused)
 
     def excess(self, key: str, user: str, client_id: str, now: float) -> tuple[Bound, float] | None:
         """The quota of a client for requests that are counted before or after they are done, and the seconds that its

@@ -29,7 +29,7 @@ class Window(msgspec.Struct, frozen=True):
         return max(1, self.samples - 1) * self.sample_s
 
 
-class Sample(msgspec.Struct, gc=False):
+class RateSample(msgspec.Struct, gc=False):
     start: float
     last: float
     amount: float
@@ -42,7 +42,7 @@ class Rate:
 
     def __init__(self, window: Window) -> None:
         self._window = window
-        self._samples: deque[Sample] = deque()
+        self._samples: deque[RateSample] = deque()
         self._total = 0.0
 
     def record(self, amount: float, now: float) -> None:
@@ -50,7 +50,7 @@ class Rate:
         self._expire(now)
         samples = self._samples
         if not samples or now - samples[-1].start >= self._window.sample_s:
-            samples.append(Sample(now, now, 0.0))
+            samples.append(RateSample(now, now, 0.0))
         samples[-1].last = now
         samples[-1].amount += amount
         self._total += amount

@@ -22,7 +22,7 @@ from semel_protocol.quotas import (
     WHOLE_NUMBERS,
     QuotaEntity,
     QuotaFilter,
-    Special,
+    SpecialEntity,
 )
 
 EPSILON = 1e-6
@@ -107,7 +107,7 @@ def edited(
 
 def filter_of(components: Iterable[Component], *, strict: bool) -> QuotaFilter:
     """The filter of a request. Raises INVALID_REQUEST, UNSUPPORTED_VERSION for an unknown entity type."""
-    parts: dict[str, str | Special] = {}
+    parts: dict[str, str | SpecialEntity] = {}
     for kind, match_type, name in components:
         if not kind:
             raise _invalid("the filter has an empty entity type")
@@ -121,7 +121,7 @@ def filter_of(components: Iterable[Component], *, strict: bool) -> QuotaFilter:
     return QuotaFilter(parts.get(USER), parts.get(CLIENT_ID), parts.get(IP), strict)
 
 
-def _condition(kind: str, match_type: int, name: str | None) -> str | Special:
+def _condition(kind: str, match_type: int, name: str | None) -> str | SpecialEntity:
     if match_type == EXACT:
         if name is None:
             raise _invalid(f"the filter has no name for {kind}; give one, or match the default")

@@ -29,7 +29,7 @@ BACKOFF_MS = 20
 BACKOFF_MS_MAX = 1_000
 MARKERS_AT_ONCE = 1_000
 """In one request to another broker, and in one turn of the loop."""
-NOBODY = -1
+NO_NODE = -1
 
 
 class Marker(msgspec.Struct, frozen=True, gc=False):
@@ -108,7 +108,7 @@ class PendingMarker:
     def __init__(self, dispatch: Dispatch, partition: TopicPartition) -> None:
         self.dispatch = dispatch
         self.partition = partition
-        self.node = NOBODY
+        self.node = NO_NODE
         self.timer: TimerHandle | None = None
         self.is_settled = False
 
@@ -164,7 +164,7 @@ class MarkerChannel:
         """Partitions may have other leaders now: queue the markers of these partitions for them."""
         for pending in list(self._open):
             node = self._leaders.of(pending.partition)
-            if pending.node != (NOBODY if node is None else node) or not self._leaders.exists(pending.partition):
+            if pending.node != (NO_NODE if node is None else node) or not self._leaders.exists(pending.partition):
                 self._send(pending)
 
     async def close(self) -> None:
@@ -234,7 +234,7 @@ class MarkerChannel:
             return False
         node = self._leaders.of(pending.partition)
         if node is None:
-            pending.node = NOBODY
+            pending.node = NO_NODE
             gone = not self._leaders.exists(pending.partition)
             self._settle(pending, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.LEADER_NOT_AVAILABLE)
             return False

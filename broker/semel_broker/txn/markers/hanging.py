@@ -33,7 +33,7 @@ from semel_broker.world import Logger
 BUSY = [state.label for state in TransactionState if state not in BETWEEN and state is not TransactionState.DEAD]
 
 
-class Others:
+class PeerCoordinators:
     """The coordinators on other brokers. `timeout_ms`: how long a call to each may take."""
 
     def __init__(self, topics: Topics, leaders: Leaders, peers: PeerCalls, node_id: int, timeout_ms: int) -> None:
@@ -91,7 +91,7 @@ class Others:
 class Hanging:
     """Aborts transactions in partitions that this broker leads."""
 
-    def __init__(self, log: Logger, others: Others) -> None:
+    def __init__(self, log: Logger, others: PeerCoordinators) -> None:
         self._log = log
         self._others = others
 

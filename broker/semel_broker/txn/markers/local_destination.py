@@ -83,7 +83,7 @@ class Guards:
             guard.is_broken = True
 
 
-class Written(msgspec.Struct):
+class WrittenMarker(msgspec.Struct):
     """A marker in the log of `partition`, or `code` says why it is not there. `committing`: done once the marker is
     durable; None: it is."""
 
@@ -124,7 +124,7 @@ class LocalDestination:
         _hurry(written)
         return await self._when_committed(entries, written)
 
-    def _append(self, entry: Entry) -> Written:
+    def _append(self, entry: Entry) -> WrittenMarker:
         marker, (topic, index) = entry
         producer = marker.producer
         if self.guards:
@@ -138,10 +138,10 @@ class LocalDestination:
                 coordinator_epoch=marker.coordinator_epoch,
             )
         except KafkaError as error:
-            return Written(None, code=error.code)
-        return Written(partition, partition.committing(result.last_offset + 1))
+            return WrittenMarker(None, code=error.code)
+        return WrittenMarker(partition, partition.committing(result.last_offset + 1))
 
-    async def _when_committed(self, entries: Sequence[Entry], written: list[Written]) -> list[ErrorCode]:
+    async def _when_committed(self, entries: Sequence[Entry], written: list[WrittenMarker]) -> list[ErrorCode]:
         codes = []
         for entry, each in zip(entries, written, strict=True):  # their syncs run at the same time
             try:
@@ -152,7 +152,7 @@ class LocalDestination:
             codes.append(self._ended(entry, each))
         return codes
 
-    def _ended(self, entry: Entry, written: Written) -> ErrorCode:
+    def _ended(self, entry: Entry, written: WrittenMarker) -> ErrorCode:
         """The marker is durable: tell the group coordinator, whose offsets may be part of the transaction."""
         marker, (topic, index) = entry
         if topic == CONSUMER_OFFSETS and not written.code:
@@ -160,7 +160,7 @@ class LocalDestination:
         return written.code
 
 
-def _hurry(written: Sequence[Written]) -> bool:
+def _hurry(written: Sequence[WrittenMarker]) -> bool:
     """Begin the sync of the markers that are not durable, if there are any; whether there are."""
     for each in written:
         if each.partition is not None and each.committing is not None:

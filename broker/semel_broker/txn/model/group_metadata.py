@@ -19,7 +19,7 @@ from semel_broker.txn.model.identity import ClientName
 from semel_broker.txn.model.ledger import moment_of
 
 
-class GroupState(IntEnum):
+class TransactionGroupState(IntEnum):
     """The state of the group's last step. The values are those of its records; DEAD is stored as a tombstone."""
 
     OPEN = 0
@@ -33,9 +33,9 @@ class GroupState(IntEnum):
         return (*TRANSACTION_GROUP_STATES, "Dead")[self]
 
 
-OPEN, COMMITTED, ABORTED, DEAD = GroupState
+OPEN, COMMITTED, ABORTED, DEAD = TransactionGroupState
 
-NEXT: Mapping[GroupState, tuple[GroupState, ...]] = {
+NEXT: Mapping[TransactionGroupState, tuple[TransactionGroupState, ...]] = {
     OPEN: (OPEN, COMMITTED, ABORTED),
     COMMITTED: (OPEN, DEAD),
     ABORTED: (OPEN, DEAD),
@@ -54,7 +54,7 @@ class TransactionGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     epoch: int
-    state: GroupState = OPEN
+    state: TransactionGroupState = OPEN
     owner: str = ""
     client: ClientName = ClientName()
     timeout_ms: int
@@ -83,7 +83,7 @@ class TransactionGroup(msgspec.Struct, frozen=True, kw_only=True):
         return f"step {self.epoch} was {how} at {moment_of(self.last_update_ms)}{note}"
 
 
-def check_transition(before: GroupState | None, after: GroupState) -> None:
+def check_transition(before: TransactionGroupState | None, after: TransactionGroupState) -> None:
     """Assert that the table has this transition: a bug of ours otherwise."""
     assert after in NEXT[before] if before is not None else after is OPEN, f"{before} -> {after}"
 

@@ -16,7 +16,7 @@ from semel_storage.internal_topics import (
     version_of,
 )
 
-from semel_broker.txn.model.group_metadata import DEAD, GroupState, TransactionGroup
+from semel_broker.txn.model.group_metadata import DEAD, TransactionGroup, TransactionGroupState
 from semel_broker.txn.model.identity import ClientName
 
 
@@ -54,7 +54,7 @@ def group_of_row(name: str, data: bytes) -> TransactionGroup:
     return TransactionGroup(
         name=name,
         epoch=value.group_epoch,
-        state=GroupState(value.state),
+        state=TransactionGroupState(value.state),
         owner=value.owner,
         client=ClientName(value.client_id, value.client_host),
         timeout_ms=value.timeout_ms,

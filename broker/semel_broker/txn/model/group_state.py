@@ -1,8 +1,8 @@
 """PURE: The state machine of one transaction group: the group, its members and a request in, the records to store out.
 
-Each function returns a `Decision`: the group's next record and those of members, which are appended as one batch and
-take effect together. They raise `KafkaError`: then nothing changes. `members`: all known members, by transactional id.
-The caller has the locks of all members that may have a transaction open.
+Each function returns a `TransactionGroupDecision`: the group's next record and those of members, which are appended as
+one batch and take effect together. They raise `KafkaError`: then nothing changes. `members`: all known members, by
+transactional id. The caller has the locks of all members that may have a transaction open.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
     client: ClientName = ClientName()
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class TransactionGroupDecision(msgspec.Struct, frozen=True, kw_only=True):
     """`then`: to be persisted and applied (None: nothing changes), together with `members`. `group`: as it is then;
     `already`: the token had been committed before."""
 
@@ -58,7 +58,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 NO_FRESH_IDS: FreshIds = {}
 
 
-def begin(group: TransactionGroup | None, members: Members, ask: Begin, now_ms: int) -> Decision:
+def begin(group: TransactionGroup | None, members: Members, ask: Begin, now_ms: int) -> TransactionGroupDecision:
     """Begin the next step: abort the group's open transactions, and fence their producers."""
     then = TransactionGroup(
         name=ask.group,
@@ -73,12 +73,12 @@ def begin(group: TransactionGroup | None, members: Members, ask: Begin, now_ms: 
     )
     note = f"step {then.epoch} of {then.name!r}" + (f" was begun by {ask.owner}" if ask.owner else "")
     line = FenceRecord(FenceReason.GROUP_BEGUN, now_ms, ask.client, note)
-    return Decision(then=then, members=_aborted(members, line), group=then)
+    return TransactionGroupDecision(then=then, members=_aborted(members, line), group=then)
 
 
 def decide(
     group: TransactionGroup | None, members: Members, ask: Decide, now_ms: int, fresh_ids: FreshIds = NO_FRESH_IDS
-) -> Decision:
+) -> TransactionGroupDecision:
     """Commit the listed transactions and abort the others; or abort all. A token that was committed before says so.
 
     Raises INVALID_REQUEST, INVALID_TXN_STATE, PRODUCER_FENCED, TRANSACTIONAL_ID_NOT_FOUND; NeedsProducerIdError without
@@ -88,7 +88,7 @@ def decide(
     if ask.commit and not ask.token:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a step is committed as something: give it a token")
     if ask.commit and ask.token == group.decided_token:
-        return Decision(group=group, already=True)
+        return TransactionGroupDecision(group=group, already=True)
     if ask.epoch != group.epoch:
         raise fenced(group, ask.epoch)
     if group.state is not OPEN:
@@ -101,12 +101,12 @@ def decide(
     line = FenceRecord(FenceReason.GROUP_DECIDED, now_ms, ask.client, then.ended)
     done = {txn.transactional_id for txn in committed}
     others = {name: txn for name, txn in members.items() if name not in done}
-    return Decision(then=then, members=(*committed, *_aborted(others, line)), group=then)
+    return TransactionGroupDecision(then=then, members=(*committed, *_aborted(others, line)), group=then)
 
 
-def _decided_before(group: TransactionGroup, ask: Decide) -> Decision:
+def _decided_before(group: TransactionGroup, ask: Decide) -> TransactionGroupDecision:
     if group.state is ABORTED and not ask.commit:
-        return Decision(group=group)
+        return TransactionGroupDecision(group=group)
     raise KafkaError(
         ErrorCode.INVALID_TXN_STATE,
         f"transaction group {group.name!r}: there is nothing to {'commit' if ask.commit else 'abort'}: {group.ended}",
@@ -155,13 +155,13 @@ def _aborted(members: Members, line: FenceRecord) -> tuple[TransactionMetadata, 
     return tuple(state.fenced_and_aborted(txn, line) for txn in members.values() if txn.state is ONGOING)
 
 
-def forget(group: TransactionGroup | None, members: Members, name: str, epoch: int) -> Decision:
+def forget(group: TransactionGroup | None, members: Members, name: str, epoch: int) -> TransactionGroupDecision:
     """Forget a decided group and its members: their records become tombstones. Nothing for a group that is not known.
 
     The caller has the locks of all members. Raises PRODUCER_FENCED, INVALID_TXN_STATE; CONCURRENT_TRANSACTIONS while a
     member is being ended."""
     if group is None:
-        return Decision()
+        return TransactionGroupDecision()
     if epoch != group.epoch:
         raise fenced(group, epoch)
     if group.state is OPEN:
@@ -176,7 +176,7 @@ def forget(group: TransactionGroup | None, members: Members, name: str, epoch: i
             f"transaction group {name!r} cannot be forgotten yet: {unfinished[0]} is being ended; ask again",
         )
     gone = tuple(replace(txn, state=metadata.DEAD) for txn in members.values())
-    return Decision(then=replace(group, state=DEAD), members=gone)
+    return TransactionGroupDecision(then=replace(group, state=DEAD), members=gone)
 
 
 def unknown(group: str) -> KafkaError:
@@ -198,15 +198,15 @@ def is_timed_out(group: TransactionGroup, members: Iterable[TransactionMetadata]
     return bool(begins) and now_ms > min(begins) + group.timeout_ms
 
 
-def time_out(group: TransactionGroup | None, members: Members, now_ms: int, by: ClientName) -> Decision:
+def time_out(group: TransactionGroup | None, members: Members, now_ms: int, by: ClientName) -> TransactionGroupDecision:
     """Abort a step that has timed out; nothing if it was decided meanwhile."""
     if group is None or not is_timed_out(group, members.values(), now_ms):
-        return Decision()
+        return TransactionGroupDecision()
     open_ms = now_ms - min(txn.start_ms for txn in members.values() if txn.state is ONGOING)
     note = f"open for {open_ms} ms, allowed were {group.timeout_ms} ms"
     then = replace(group, state=ABORTED, last_update_ms=now_ms, note=note)
     line = FenceRecord(FenceReason.TIMED_OUT, now_ms, by, f"step {group.epoch} of {group.name!r}: {note}")
-    return Decision(then=then, members=_aborted(members, line), group=then)
+    return TransactionGroupDecision(then=then, members=_aborted(members, line), group=then)
 
 
 def is_expired(
@@ -220,11 +220,13 @@ def is_expired(
     return not any(txn.state is ONGOING for txn in known) if group.state is OPEN else not known
 
 
-def expire(group: TransactionGroup | None, members: Members, now_ms: int, expiration_ms: int) -> Decision:
+def expire(
+    group: TransactionGroup | None, members: Members, now_ms: int, expiration_ms: int
+) -> TransactionGroupDecision:
     """A decided group is forgotten: its record becomes a tombstone. An open step that nothing came of is aborted."""
     if group is None or not is_expired(group, members.values(), now_ms, expiration_ms):
-        return Decision()
+        return TransactionGroupDecision()
     if group.state is not OPEN:
-        return Decision(then=replace(group, state=DEAD))
+        return TransactionGroupDecision(then=replace(group, state=DEAD))
     note = f"begun {now_ms - group.begin_ms} ms ago, and nothing is open"
-    return Decision(then=replace(group, state=ABORTED, last_update_ms=now_ms, note=note))
+    return TransactionGroupDecision(then=replace(group, state=ABORTED, last_update_ms=now_ms, note=note))

@@ -10,7 +10,7 @@ EPOCH_LAST = EPOCH_MAX - 1
 
 
 class ProducerIdentity(msgspec.Struct, frozen=True, gc=False):
-    """A producer id and epoch; false for `NOBODY`."""
+    """A producer id and epoch; false for `NO_IDENTITY`."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -33,7 +33,7 @@ class ProducerIdentity(msgspec.Struct, frozen=True, gc=False):
         return ProducerIdentity(self.producer_id, self.epoch + 1)
 
 
-NOBODY = ProducerIdentity()
+NO_IDENTITY = ProducerIdentity()
 
 
 class ClientName(msgspec.Struct, frozen=True):

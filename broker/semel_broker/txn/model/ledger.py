@@ -13,8 +13,8 @@ from enum import IntEnum
 import msgspec
 from msgspec.structs import replace
 
-from semel_broker.coordination.recent import Recent
-from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
+from semel_broker.coordination.lru_table import LruTable
+from semel_broker.txn.model.identity import NO_IDENTITY, ClientName, ProducerIdentity
 
 FENCES_KEPT = 16
 """Per transactional id; older ones are dropped."""
@@ -50,15 +50,18 @@ WHY = {
 
 
 class FenceRecord(msgspec.Struct, frozen=True):
-    """One bump from `old` to `new` (NOBODY: the id is forgotten). `by`: the client or broker that caused it; `at_ms`:
-    wall clock; `note`: the text of an operator, or by how much a limit was exceeded."""
+    """One bump from `old` to `new`; `new` is NO_IDENTITY if the id is forgotten.
+
+    `by`: the client or broker that caused it. `at_ms`: wall clock. `note`: the text of an operator, or by how much a
+    limit was exceeded.
+    """
 
     reason: FenceReason
     at_ms: int
     by: ClientName = ClientName()
     note: str = ""
-    old: ProducerIdentity = NOBODY
-    new: ProducerIdentity = NOBODY
+    old: ProducerIdentity = NO_IDENTITY
+    new: ProducerIdentity = NO_IDENTITY
 
     def of(self, old: ProducerIdentity, new: ProducerIdentity) -> FenceRecord:
         """This line of the ledger, with the identities before and after."""
@@ -130,7 +133,7 @@ class ExpiredIds:
     """The last transactional ids that have expired. In memory only: their records are gone."""
 
     def __init__(self, kept: int = EXPIRED_KEPT) -> None:
-        self._fences: Recent[str, Fences] = Recent(kept)
+        self._fences: LruTable[str, Fences] = LruTable(kept)
 
     def add(self, transactional_id: str, fences: Fences) -> None:
         self._fences.put(transactional_id, fences)

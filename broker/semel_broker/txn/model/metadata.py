@@ -8,7 +8,7 @@ from enum import IntEnum
 import msgspec
 from semel_storage.internal_topics import TRANSACTION_STATES
 
-from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.identity import NO_IDENTITY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason, Fences, who_fenced
 
 TIMEOUT_NEVER_MS = 2**31 - 1
@@ -100,10 +100,13 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def last_identity(self) -> ProducerIdentity:
-        """The identity before the producer's own last bump, whose answer may be lost; NOBODY if it was fenced since."""
+        """The identity before the producer's own last bump, whose answer may be lost.
+
+        NO_IDENTITY if the producer was fenced since.
+        """
         now = self.identity
         if self.last_producer_epoch < 0:
-            return NOBODY
+            return NO_IDENTITY
         if now.epoch > 0:
             return ProducerIdentity(now.producer_id, self.last_producer_epoch)
         before = self.producer_id if self.next_producer_id >= 0 else self.previous_producer_id
@@ -111,11 +114,11 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def timed_out(self) -> ProducerIdentity:
-        """The identity whose transaction timed out and was aborted, if nothing has happened since; else NOBODY."""
+        """The identity whose transaction timed out and was aborted, if nothing has happened since; else NO_IDENTITY."""
         last = self.fences[-1] if self.fences else None
         if last is None or last.reason is not FenceReason.TIMED_OUT or last.new != self.identity:
-            return NOBODY
-        return last.old if self.state in (PREPARE_ABORT, COMPLETE_ABORT) else NOBODY
+            return NO_IDENTITY
+        return last.old if self.state in (PREPARE_ABORT, COMPLETE_ABORT) else NO_IDENTITY
 
     @property
     def is_prepared(self) -> bool:

@@ -12,7 +12,7 @@ from semel_broker.txn.model.metadata import TransactionMetadata
 from semel_broker.txn.model.records import key_of, metadata_of
 
 
-class Replay:
+class TransactionReplay:
     """Feed it the log in order, then take the transactions. Of each id only the last record counts."""
 
     def __init__(self) -> None:

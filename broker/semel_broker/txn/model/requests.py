@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.identity import NO_IDENTITY, ClientName, ProducerIdentity
 from semel_broker.txn.model.metadata import TIMEOUT_NEVER_MS, TransactionMetadata
 
 BUMPING_VERSION = 2
 """The transaction version from which on every end bumps the epoch (KIP-890)."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class TransactionStep(msgspec.Struct, frozen=True):
     """The decision on one request.
 
     `then`: the metadata to persist and apply; None: nothing changes. `answer`: the identity that the producer continues
@@ -24,18 +24,21 @@ class Step(msgspec.Struct, frozen=True):
     then: TransactionMetadata | None
     answer: ProducerIdentity | None = None
     awaits_markers: bool = False
-    kept: ProducerIdentity = NOBODY
+    kept: ProducerIdentity = NO_IDENTITY
 
 
 class Init(msgspec.Struct, frozen=True, kw_only=True):
-    """InitProducerId with a transactional id. `expected`: the producer's identity (KIP-360), NOBODY for a new instance.
+    """InitProducerId with a transactional id.
+
+    `expected`: the producer's identity (KIP-360), NO_IDENTITY for a new instance.
     `note`: text of an operator's tool, for the ledger. `group_epoch`: the step of a transaction group that the
     instance is to be part of. `version`: the transaction version of the broker. From version 2 on a producer whose
-    transaction timed out may continue."""
+    transaction timed out may continue.
+    """
 
     transactional_id: str
     timeout_ms: int
-    expected: ProducerIdentity = NOBODY
+    expected: ProducerIdentity = NO_IDENTITY
     client: ClientName = ClientName()
     keep_prepared: bool = False
     note: str = ""
@@ -51,7 +54,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class TransactionRules(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that decide (`transaction.max.timeout.ms`, `transaction.two.phase.commit.enable`)."""
 
     timeout_ms_max: int

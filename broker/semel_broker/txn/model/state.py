@@ -18,9 +18,9 @@ as a repetition. A former instance is never recognized: a fence sets the last ep
 
 docs/exactly-once.md has this as orders 2 to 4.
 
-Each function returns a `Step`: the metadata to persist and apply (None: nothing changes), and the answer (None: decide
-again once that step is complete). They raise `KafkaError`. CONCURRENT_TRANSACTIONS means "ask again when the decided
-transaction is complete", which the coordinator does for the client. An old epoch gets PRODUCER_FENCED;
+Each function returns a `TransactionStep`: the metadata to persist and apply (None: nothing changes), and the answer
+(None: decide again once that step is complete). They raise `KafkaError`. CONCURRENT_TRANSACTIONS means "ask again when
+the decided transaction is complete", which the coordinator does for the client. An old epoch gets PRODUCER_FENCED;
 `coordination.errors` translates that for old clients. Sources: KIP-98, KIP-360 (resume), KIP-588 (codes),
 KIP-890 (the epoch is bumped at every end), KIP-939 (two-phase commit).
 """
@@ -34,7 +34,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.coordination.producer_ids import NeedsProducerIdError
 from semel_broker.txn.model.group_metadata import TransactionGroup, check_step
-from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NO_IDENTITY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason, FenceRecord, continues_last, noted, with_last_moved
 from semel_broker.txn.model.metadata import (
     BETWEEN,
@@ -52,12 +52,14 @@ from semel_broker.txn.model.metadata import (
     TransactionState,
 )
 from semel_broker.txn.model.refusals import concurrent, fenced, not_open, only_to_be_ended, only_with_its_group
-from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, Step
+from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, TransactionStep
 
 # --- initialising --------------------------------------------------------------------------------------------
 
 
-def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1, *, is_bound: bool = True) -> Step:
+def init(
+    txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1, *, is_bound: bool = True
+) -> TransactionStep:
     """A producer id and epoch for the instance that asks; all older instances are fenced.
 
     `is_bound`: the present producer id is bound to the transactional id. Otherwise leaders may refuse it, or accept it
@@ -81,16 +83,16 @@ def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int 
             return _kept(txn, ask, now_ms, fresh_id, is_bound=is_bound)
         if expected and expected != txn.identity:
             raise fenced(txn, expected)  # a late request: the transaction began after its answer
-        return Step(fenced_and_aborted(txn, _line_of(ask, now_ms), last_epoch=expected.epoch))
+        return TransactionStep(fenced_and_aborted(txn, _line_of(ask, now_ms), last_epoch=expected.epoch))
     if is_bound and expected and expected == txn.last_identity and txn.identity.epoch <= EPOCH_LAST:
         then = replace(txn, state=EMPTY, timeout_ms=ask.timeout_ms, last_update_ms=now_ms, owner=ask.client)
-        return Step(replace(then, group_epoch=ask.group_epoch), txn.identity)
+        return TransactionStep(replace(then, group_epoch=ask.group_epoch), txn.identity)
     if is_bound and timed_out and txn.identity.epoch <= EPOCH_LAST:
         return _resumed(txn, ask, now_ms)
     return _bumped(txn, ask, now_ms, fresh_id, is_bound=is_bound)
 
 
-def _created(ask: Init, now_ms: int, fresh_id: int) -> Step:
+def _created(ask: Init, now_ms: int, fresh_id: int) -> TransactionStep:
     new = _fresh(ask.transactional_id, fresh_id)
     then = TransactionMetadata(
         transactional_id=ask.transactional_id,
@@ -101,10 +103,10 @@ def _created(ask: Init, now_ms: int, fresh_id: int) -> Step:
         owner=ask.client,
         group_epoch=ask.group_epoch,
     )
-    return Step(then, new)
+    return TransactionStep(then, new)
 
 
-def _resumed(txn: TransactionMetadata, ask: Init, now_ms: int) -> Step:
+def _resumed(txn: TransactionMetadata, ask: Init, now_ms: int) -> TransactionStep:
     """The producer whose transaction timed out continues with the epoch that the timeout left to it, as in Kafka."""
     then = replace(
         txn,
@@ -117,10 +119,10 @@ def _resumed(txn: TransactionMetadata, ask: Init, now_ms: int) -> Step:
         fences=noted(txn.fences, _line_of(ask, now_ms).of(ask.expected, txn.identity)),
         group_epoch=ask.group_epoch,
     )
-    return Step(then, txn.identity)
+    return TransactionStep(then, txn.identity)
 
 
-def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, is_bound: bool) -> Step:
+def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, is_bound: bool) -> TransactionStep:
     """The next epoch, or a fresh producer id once the epochs of this one are used up, or if it is not bound."""
     old = txn.identity
     new = (old.successor if is_bound else None) or _fresh(txn.transactional_id, fresh_id)
@@ -141,10 +143,10 @@ def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, 
         fences=with_last_moved(txn.fences, new) if continues else noted(txn.fences, line),
         group_epoch=ask.group_epoch,
     )
-    return Step(then, new)
+    return TransactionStep(then, new)
 
 
-def _kept(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, is_bound: bool) -> Step:
+def _kept(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, is_bound: bool) -> TransactionStep:
     """A new instance takes over a prepared transaction (KIP-939): it may end it, and add nothing to it."""
     old = txn.identity
     new = (old.successor if is_bound else None) or _fresh(txn.transactional_id, fresh_id)
@@ -158,7 +160,7 @@ def _kept(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, is
         owner=ask.client,
         fences=noted(txn.fences, _line_of(ask, now_ms).of(old, new)),
     )
-    return Step(then, new, kept=ProducerIdentity(txn.producer_id, txn.producer_epoch))
+    return TransactionStep(then, new, kept=ProducerIdentity(txn.producer_id, txn.producer_epoch))
 
 
 # --- the transaction -----------------------------------------------------------------------------------------
@@ -172,7 +174,7 @@ def add_partitions(
     *,
     version: int = 0,
     group: TransactionGroup | None = None,
-) -> Step:
+) -> TransactionStep:
     """Enrol partitions, and open the transaction if it is not; that of a member of `group` while its step is open.
 
     Raises INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
@@ -186,7 +188,7 @@ def add_partitions(
     known = txn.partitions if txn.state is ONGOING else {}
     new = [partition for partition in partitions if partition not in known]
     if not new and txn.state is ONGOING:
-        return Step(None, txn.identity)
+        return TransactionStep(None, txn.identity)
     then = replace(
         txn,
         state=ONGOING,
@@ -195,7 +197,7 @@ def add_partitions(
         last_update_ms=now_ms,
         client_transaction_version=version,
     )
-    return Step(then, txn.identity)
+    return TransactionStep(then, txn.identity)
 
 
 def verify(
@@ -219,7 +221,7 @@ def verify(
         )
 
 
-def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> Step:
+def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = -1) -> TransactionStep:
     """Commit or abort. A step without `then`: the transaction was ended before, and this is a retry.
 
     A producer that timed out may still abort where an end bumps the epoch: it gets the epoch that the timeout has left
@@ -237,7 +239,7 @@ def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = 
     if txn.state is ONGOING:
         return _decided(txn, ask, now_ms, fresh_id)
     if not bumps and txn.state is (COMPLETE_COMMIT if ask.commit else COMPLETE_ABORT):
-        return Step(None, txn.identity)
+        return TransactionStep(None, txn.identity)
     if bumps and not ask.commit:
         return _decided(txn, ask, now_ms, fresh_id)
     raise not_open(txn, ask.commit)
@@ -249,19 +251,19 @@ def _last_of(txn: TransactionMetadata, ask: End) -> tuple[ProducerIdentity, ...]
     return (txn.last_identity, txn.timed_out) if can_continue else (txn.last_identity,)
 
 
-def _ended_before(txn: TransactionMetadata, ask: End) -> Step:
+def _ended_before(txn: TransactionMetadata, ask: End) -> TransactionStep:
     """A retry: the answer of the first attempt, or wait for it."""
     if txn.is_prepared and ask.commit == (txn.state is PREPARE_COMMIT):
         raise concurrent(txn)
     if txn.state is (COMPLETE_COMMIT if ask.commit else COMPLETE_ABORT):
-        return Step(None, txn.identity)
+        return TransactionStep(None, txn.identity)
     raise not_open(txn, ask.commit)
 
 
-def _decided(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> Step:
+def _decided(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> TransactionStep:
     """The outcome is decided: from here on markers are written until every partition has its own."""
     then = prepared(txn, ask, now_ms, fresh_id)
-    return Step(then, then.identity, awaits_markers=True)
+    return TransactionStep(then, then.identity, awaits_markers=True)
 
 
 def prepared(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> TransactionMetadata:
@@ -346,12 +348,12 @@ def is_timed_out(txn: TransactionMetadata, now_ms: int, group: TransactionGroup 
 
 def time_out(
     txn: TransactionMetadata | None, now_ms: int, by: ClientName, group: TransactionGroup | None = None
-) -> Step:
+) -> TransactionStep:
     """Abort a transaction that has timed out, and fence its producer. Does nothing if the transaction has ended."""
     if txn is None or not is_timed_out(txn, now_ms, group):
-        return Step(None, NOBODY)
+        return TransactionStep(None, NO_IDENTITY)
     note = f"open for {now_ms - txn.start_ms} ms, allowed were {txn.timeout_ms} ms"
-    return Step(fenced_and_aborted(txn, FenceRecord(FenceReason.TIMED_OUT, now_ms, by, note)), NOBODY)
+    return TransactionStep(fenced_and_aborted(txn, FenceRecord(FenceReason.TIMED_OUT, now_ms, by, note)), NO_IDENTITY)
 
 
 def is_expired(txn: TransactionMetadata, now_ms: int, expiration_ms: int) -> bool:

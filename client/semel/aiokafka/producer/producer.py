@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from semel._config.client import Partitioner, ProducerConfig, describe_settings
-from semel._net.lifecycle import Life
+from semel._net.lifecycle import ClientState
 from semel._type_variables import K_contra, V_contra
 from semel.aiokafka.client import AIOKafkaClient
 from semel.aiokafka.cluster import ClusterMetadata
@@ -55,7 +55,7 @@ else:
 
         async def flush(self) -> None:
             """As `Producer.flush`. Without effect before `start`."""
-            if self._life.state is not Life.NEW:
+            if self._life.state is not ClientState.NEW:
                 await super().flush()
 
         @property

@@ -9,7 +9,7 @@ from semel_protocol.tables import Table
 
 from semel import Admin
 from semel.admin import ConfigResource, ConfigResourceType
-from semel.cli.cluster.health import Health, State, Verdict, facts_of, health_of, sentence
+from semel.cli.cluster.health import Health, HealthVerdict, PartitionStatus, facts_of, health_of, sentence
 from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import FOUND_TROUBLE, json_option, run, say_json, show, tell
 from semel.cli.shared.moves import moves_of
@@ -45,7 +45,7 @@ def cluster(client: ClientSettings, as_json: bool) -> None:
         say_json(facts_of(health))
     else:
         _show(health)
-    if health.verdict is not Verdict.HEALTHY:
+    if health.verdict is not HealthVerdict.HEALTHY:
         raise SystemExit(FOUND_TROUBLE)
 
 
@@ -53,7 +53,7 @@ async def cluster_health(admin: Admin) -> Health:
     """The health of the cluster now."""
     health = await _cluster_health_once(admin)
     # Brokers and partitions are two requests. A broker may start or stop between them, so ask again.
-    return await _cluster_health_once(admin) if health.verdict is Verdict.OFFLINE else health
+    return await _cluster_health_once(admin) if health.verdict is HealthVerdict.OFFLINE else health
 
 
 async def _cluster_health_once(admin: Admin) -> Health:
@@ -81,7 +81,7 @@ async def _least_in_sync(admin: Admin, topics: Sequence[TopicMetadata]) -> dict[
 
 def _show(health: Health) -> None:
     show(*health_tables(health))
-    troubled = sum(each.state is not State.OK for each in health.partitions)
+    troubled = sum(each.state is not PartitionStatus.OK for each in health.partitions)
     if troubled > SHOWN:
         tell(f"and {troubled - SHOWN:,} more: --json has them all")
     tell("")
@@ -111,7 +111,7 @@ def health_tables(health: Health) -> list[Table]:
             None if here is None else here.rack,
             "offline" if here is None else f"{here.host}:{here.port}{'' if broker.answers else ' (no answer)'}",
         )
-    troubled = [each for state in State if state is not State.OK for each in health.of_state(state)]
+    troubled = [each for state in PartitionStatus if state is not PartitionStatus.OK for each in health.of_state(state)]
     if not troubled:
         return [brokers]
     rows = Table(
@@ -123,7 +123,7 @@ def health_tables(health: Health) -> list[Table]:
     for each in troubled[:SHOWN]:
         rows.add_row(
             f"{each.at.topic}-{each.at.partition}",
-            "none" if each.state is State.OFFLINE else str(each.leader),
+            "none" if each.state is PartitionStatus.OFFLINE else str(each.leader),
             *(",".join(map(str, ids)) for ids in (each.replicas, each.isr, each.missing)),
             each.state.value,
         )

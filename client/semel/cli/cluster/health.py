@@ -17,7 +17,7 @@ NAMED = 3
 """The number of partitions that a sentence names."""
 
 
-class State(Enum):
+class PartitionStatus(Enum):
     """The state of a partition, the worst first."""
 
     OFFLINE = "offline"
@@ -31,7 +31,7 @@ class State(Enum):
     OK = "ok"
 
 
-class Verdict(Enum):
+class HealthVerdict(Enum):
     OFFLINE = "offline"
     DEGRADED = "degraded"
     HEALTHY = "healthy"
@@ -41,7 +41,7 @@ class PartitionHealth(msgspec.Struct, frozen=True):
     """The state of a partition. missing: its replicas that are not in sync."""
 
     at: TopicPartition
-    state: State
+    state: PartitionStatus
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -79,7 +79,7 @@ class Health(msgspec.Struct, frozen=True):
     not_preferred: tuple[TopicPartition, ...]
     moving: tuple[TopicPartition, ...]
 
-    def of_state(self, state: State) -> list[PartitionHealth]:
+    def of_state(self, state: PartitionStatus) -> list[PartitionHealth]:
         return [each for each in self.partitions if each.state is state]
 
     @property
@@ -105,27 +105,33 @@ class Health(msgspec.Struct, frozen=True):
         return bool(answering) and answering == self.without_store
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> HealthVerdict:
         states = [each.state for each in self.partitions]
-        if any(state in states for state in (State.OFFLINE, State.SILENT, State.READ_ONLY)) or self.is_store_away:
-            return Verdict.OFFLINE
-        has_all = all(state is State.OK for state in states) and not self.away and self.controller_id >= 0
+        if (
+            any(
+                state in states
+                for state in (PartitionStatus.OFFLINE, PartitionStatus.SILENT, PartitionStatus.READ_ONLY)
+            )
+            or self.is_store_away
+        ):
+            return HealthVerdict.OFFLINE
+        has_all = all(state is PartitionStatus.OK for state in states) and not self.away and self.controller_id >= 0
         has_all = has_all and not self.silent and not self.without_store
-        return Verdict.HEALTHY if has_all else Verdict.DEGRADED
+        return HealthVerdict.HEALTHY if has_all else HealthVerdict.DEGRADED
 
 
 def state_of(
     partition: PartitionMetadata, live: Container[int], *, least_in_sync: int = 1, adding: Container[int] = ()
-) -> State:
+) -> PartitionStatus:
     """The state of a partition. live: the registered brokers. adding: replicas that a reassignment has begun to
     copy.
     """
     if partition.leader not in live:
-        return State.OFFLINE
+        return PartitionStatus.OFFLINE
     if len(partition.isr) < least_in_sync:
-        return State.READ_ONLY
+        return PartitionStatus.READ_ONLY
     complete = all(broker in partition.isr or broker in adding for broker in partition.replicas)
-    return State.OK if complete else State.UNDER_REPLICATED
+    return PartitionStatus.OK if complete else PartitionStatus.UNDER_REPLICATED
 
 
 def health_of(
@@ -146,9 +152,11 @@ def health_of(
             at = TopicPartition(topic.name, each.partition)
             adding = moves[at].adding_replicas if at in moves else ()
             state = state_of(each, cluster.brokers, least_in_sync=least_in_sync.get(topic.name, 1), adding=adding)
-            if each.leader in silent and state is not State.OFFLINE:
-                state = State.SILENT
-            missing = tuple(broker for broker in each.replicas if broker not in each.isr or state is State.OFFLINE)
+            if each.leader in silent and state is not PartitionStatus.OFFLINE:
+                state = PartitionStatus.SILENT
+            missing = tuple(
+                broker for broker in each.replicas if broker not in each.isr or state is PartitionStatus.OFFLINE
+            )
             partitions.append(PartitionHealth(at, state, each.leader, each.replicas, each.isr, missing))
             preferred = each.replicas[0] if each.replicas else each.leader
             if at not in moves and each.leader != preferred and preferred in each.isr and preferred in cluster.brokers:
@@ -187,20 +195,20 @@ def sentence(health: Health) -> str:
     away = _troubles(health)
     if health.is_store_away:
         return _without_store(health)
-    if offline := health.of_state(State.OFFLINE):
+    if offline := health.of_state(PartitionStatus.OFFLINE):
         return f"Offline: {_share(offline, total)} no leader ({_some(offline)}). {_without_leader(health, offline)}"
-    if silent := health.of_state(State.SILENT):
+    if silent := health.of_state(PartitionStatus.SILENT):
         return (
             f"Offline: {_share(silent, total)} a leader that does not answer ({_some(silent)}): "
             f"{_named(health.silent)}. If it is down, other replicas lead when its session has expired; if it runs, "
             "its advertised address cannot be reached from here."
         )
-    if read_only := health.of_state(State.READ_ONLY):
+    if read_only := health.of_state(PartitionStatus.READ_ONLY):
         return (
             f"Offline: {_share(read_only, total)} fewer replicas in sync than min.insync.replicas and refuse writes "
             f"with acks=all ({_some(read_only)}): {away or 'wait until the others are in sync'}."
         )
-    if under := health.of_state(State.UNDER_REPLICATED):
+    if under := health.of_state(PartitionStatus.UNDER_REPLICATED):
         return (
             f"Degraded: {_share(under, total)} replicas that are not in sync ({_some(under)}): "
             f"{away or 'they are catching up'}. All partitions can be read and written."
@@ -284,7 +292,7 @@ def facts_of(health: Health) -> dict[str, Any]:
                 "in_sync": list(each.isr),
             }
             for each in health.partitions
-            if each.state is not State.OK
+            if each.state is not PartitionStatus.OK
         ],
         "not_led_by_preferred": [f"{at.topic}-{at.partition}" for at in health.not_preferred],
         "moving": [f"{at.topic}-{at.partition}" for at in health.moving],

@@ -14,7 +14,7 @@ from semel._edge import Edge
 from semel.admin import EARLIEST, LATEST
 from semel.cli.consume.printer import WAITING_BYTES_MAX, Printer
 from semel.cli.consume.record_text import ENCODINGS, Form, as_json, by_pattern
-from semel.cli.consume.starts import in_range, starts
+from semel.cli.consume.start_offsets import in_range, starts
 from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import failure, run, say
 from semel.cli.shared.partition_names import topics_of

@@ -26,8 +26,8 @@ from semel.cli.produce.value_block import (
     encoded_keyed_block,
 )
 from semel.cli.shared.client_settings import ClientSettings
+from semel.cli.shared.client_start import UnreachableError, reaches_all
 from semel.cli.shared.common import failure, say
-from semel.cli.shared.starting import UnreachableError, reaches_all
 from semel.cli.shared.times import plural
 from semel.errors import KafkaError, MessageSizeTooLargeError
 

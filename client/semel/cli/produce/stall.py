@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from semel import Admin, ConfigResource, ConfigResourceType
 from semel.cli.shared.client_settings import ClientSettings
+from semel.cli.shared.client_start import UnreachableError
 from semel.cli.shared.common import say
-from semel.cli.shared.starting import UnreachableError
 from semel.errors import KafkaError
 from semel.structs import PartitionMetadata
 

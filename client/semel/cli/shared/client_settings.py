@@ -22,6 +22,7 @@ from semel import Admin, Consumer, Producer
 from semel._config.client import AdminConfig, ClientConfig, ProducerConfig
 from semel._config.consumer import ConsumerConfig
 from semel._net.similar_names import similar
+from semel.cli.shared.client_start import started
 from semel.cli.shared.common import failure, key_values, say
 from semel.cli.shared.setting_texts import (
     JAAS,
@@ -33,7 +34,6 @@ from semel.cli.shared.setting_texts import (
     value_of,
     without_jaas,
 )
-from semel.cli.shared.starting import started
 from semel.errors import KafkaConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])

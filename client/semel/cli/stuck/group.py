@@ -29,8 +29,8 @@ from semel.cli.shared.open_transactions import OpenTransaction, by_transaction, 
 from semel.cli.shared.reconciliation import blocks_of, one_of
 from semel.cli.shared.times import duration, plural
 from semel.cli.stuck.members import member_facts, member_lines
-from semel.cli.stuck.partition import Ends, ends_of, held_back, transaction_lines
-from semel.cli.txn.timeline_spans import Outcome, Spans
+from semel.cli.stuck.partition import PartitionEnds, ends_of, held_back, transaction_lines
+from semel.cli.txn.timeline_spans import Outcome, SpanCollector
 
 OFFSETS_TOPIC = "__consumer_offsets"
 LOOK_AHEAD = 10_000
@@ -67,7 +67,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     before: Mapping[TopicPartition, int]
     after: Mapping[TopicPartition, int]
     waited_s: float
-    ends: Mapping[TopicPartition, Ends]
+    ends: Mapping[TopicPartition, PartitionEnds]
     done: Sequence[TopicPartition]
     open_transactions: Sequence[OpenTransaction]
     pending: Sequence[OpenTransaction]
@@ -153,12 +153,12 @@ def unowned_of(group: ConsumerGroupDescription, wanted: Sequence[TopicPartition]
     return frozenset(wanted).difference(owned, *(block.partitions for block in blocks_of(group)))
 
 
-async def _is_done(admin: Admin, at: TopicPartition, offset: int, ends: Ends) -> bool:
+async def _is_done(admin: Admin, at: TopicPartition, offset: int, ends: PartitionEnds) -> bool:
     """Whether no record from `offset` on is readable under read_committed."""
     if not ends.start <= offset < ends.last_stable:
         return False
     end = min(ends.high_watermark, offset + LOOK_AHEAD)  # past the stable offset: markers of earlier records
-    spans = Spans()
+    spans = SpanCollector()
     async for batch in scan(admin._calls, at, offset, end):
         spans.add(batch)
     ahead = [span for span in spans.result() if any(first < ends.last_stable for first, _ in span.pieces)]
@@ -190,7 +190,7 @@ class Progress(Enum):
 FINE = (Progress.MOVING, Progress.AT_END, Progress.EMPTY)
 
 
-def progress_of(found: Findings, at: TopicPartition, ends: Ends) -> Progress:
+def progress_of(found: Findings, at: TopicPartition, ends: PartitionEnds) -> Progress:
     """PURE. The progress in one partition."""
     offset = found.after.get(at)
     if at in found.unowned and (offset is None or offset == ends.high_watermark):
@@ -255,7 +255,7 @@ def diagnosis(found: Findings, now_ms: int) -> list[Text]:
     if group.state in STATES:
         lines.append(Text(f"  Not moving: {STATES[group.state]}", "yellow"))
     lines += member_lines(group)
-    by_progress: dict[Progress, dict[TopicPartition, Ends]] = {}
+    by_progress: dict[Progress, dict[TopicPartition, PartitionEnds]] = {}
     for at, ends in found.ends.items():
         by_progress.setdefault(progress_of(found, at, ends), {})[at] = ends
     for progress in sorted(by_progress, key=list(Progress).index):
@@ -277,7 +277,7 @@ def diagnosis(found: Findings, now_ms: int) -> list[Text]:
     return lines
 
 
-def _partitions(found: Findings, progress: Progress, places: Mapping[TopicPartition, Ends]) -> list[Text]:
+def _partitions(found: Findings, progress: Progress, places: Mapping[TopicPartition, PartitionEnds]) -> list[Text]:
     """One line for all partitions of this progress, or one for each where the figures of each are needed."""
     if len(places) > 1:
         count = f"  {plural(len(places), 'partition')}:"
@@ -296,7 +296,7 @@ def _partitions(found: Findings, progress: Progress, places: Mapping[TopicPartit
     return [_partition(found, at, ends, progress) for at, ends in places.items()]
 
 
-def _partition(found: Findings, at: TopicPartition, ends: Ends, progress: Progress) -> Text:
+def _partition(found: Findings, at: TopicPartition, ends: PartitionEnds, progress: Progress) -> Text:
     offset = found.after.get(at)
     place = f"  {at.topic}-{at.partition}"
     if progress is Progress.UNOWNED:

@@ -28,7 +28,7 @@ CAPTION_COLUMNS = 12
 BEHIND_SHOWN = 5
 
 
-class Ends(msgspec.Struct, frozen=True):
+class PartitionEnds(msgspec.Struct, frozen=True):
     """The offsets of a partition that bound its readers."""
 
     start: int
@@ -40,12 +40,12 @@ class Ends(msgspec.Struct, frozen=True):
         return self.high_watermark - self.last_stable
 
 
-async def ends_of(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Ends]:
+async def ends_of(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionEnds]:
     """The stable offset is requested first, so that it is never above the high watermark."""
     starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
     stable = await admin.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
     high = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
-    return {at: Ends(starts[at].offset, stable[at].offset, high[at].offset) for at in partitions}
+    return {at: PartitionEnds(starts[at].offset, stable[at].offset, high[at].offset) for at in partitions}
 
 
 @click.command("stuck")
@@ -60,7 +60,7 @@ def stuck_topic(client: ClientSettings, place: str, as_json: bool) -> None:
     3: consumers are held back in some. 1: the command failed.
     """
 
-    async def work() -> tuple[dict[TopicPartition, Ends], list[OpenTransaction]]:
+    async def work() -> tuple[dict[TopicPartition, PartitionEnds], list[OpenTransaction]]:
         async with client.admin() as admin:
             ends = await ends_of(admin, await places(admin, place))
             held = [at for at, each in ends.items() if each.held_back]
@@ -79,7 +79,9 @@ def stuck_topic(client: ClientSettings, place: str, as_json: bool) -> None:
         raise SystemExit(FOUND_TROUBLE)
 
 
-def facts_of(count: int, held: Mapping[TopicPartition, Ends], found: Sequence[OpenTransaction]) -> dict[str, Any]:
+def facts_of(
+    count: int, held: Mapping[TopicPartition, PartitionEnds], found: Sequence[OpenTransaction]
+) -> dict[str, Any]:
     """PURE. The partitions that are held back, and their transactions, as plain types. count: all partitions."""
     return {
         "stuck": bool(held),
@@ -98,7 +100,9 @@ def facts_of(count: int, held: Mapping[TopicPartition, Ends], found: Sequence[Op
     }
 
 
-def held_back(held: Mapping[TopicPartition, Ends], found: Sequence[OpenTransaction], now_ms: int) -> list[Text]:
+def held_back(
+    held: Mapping[TopicPartition, PartitionEnds], found: Sequence[OpenTransaction], now_ms: int
+) -> list[Text]:
     """PURE. One paragraph for each transaction that is the first open one of a partition, and one for partitions whose
     transaction has ended. found: the open transactions, sorted by partition and first offset.
     """
@@ -117,7 +121,7 @@ def held_back(held: Mapping[TopicPartition, Ends], found: Sequence[OpenTransacti
     return lines
 
 
-def _headline(held: Mapping[TopicPartition, Ends]) -> list[Text]:
+def _headline(held: Mapping[TopicPartition, PartitionEnds]) -> list[Text]:
     if len(held) == 1:
         ((at, ends),) = held.items()
         head = Text(f"{at.topic}-{at.partition}", "bold").append(

@@ -19,7 +19,7 @@ from semel.admin import (
     ConfigResourceType,
     PartitionReassignment,
 )
-from semel.cli.cluster.health import State, state_of
+from semel.cli.cluster.health import PartitionStatus, state_of
 from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import (
     confirm,
@@ -230,7 +230,7 @@ async def _partitions(
         rows.append(
             {
                 "partition": partition.partition,
-                "leader": None if state is State.OFFLINE else partition.leader,
+                "leader": None if state is PartitionStatus.OFFLINE else partition.leader,
                 "leader_epoch": None if partition.leader_epoch < 0 else partition.leader_epoch,
                 "start_offset": starts.get(at),
                 "end_offset": ends.get(at),
@@ -265,7 +265,11 @@ def topic_tables(described: Mapping[str, Any]) -> list[Table]:
             ",".join(map(str, each["in_sync"])),
             each["state"] + (f", moving to {','.join(map(str, each['moving_to']))}" if each["moving_to"] else ""),
         )
-    troubles = [f"{states.count(s.value)} {s.value}" for s in State if s is not State.OK and s.value in states]
+    troubles = [
+        f"{states.count(s.value)} {s.value}"
+        for s in PartitionStatus
+        if s is not PartitionStatus.OK and s.value in states
+    ]
     kind = ["internal"] if described["internal"] else []
     rows.title = ", ".join([f"{described['topic']}: {plural(len(states), 'partition')}", *kind, *troubles])
     if not described["settings"]:

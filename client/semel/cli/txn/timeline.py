@@ -15,7 +15,7 @@ from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import console, json_option, run, say, say_json, show, tell
 from semel.cli.shared.partition_names import compact, places
 from semel.cli.shared.times import duration, iso, moment
-from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span, Spans
+from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span, SpanCollector
 from semel.cli.txn.timeline_svg import render
 from semel.cli.txn.timeline_text import STYLE, draw, legend
 
@@ -97,7 +97,7 @@ async def _read(admin: Admin, at: TopicPartition, from_offset: int | None, last:
     high = (await admin.list_offsets({at: LATEST}))[at].offset
     start = max(low, high - last if from_offset is None else from_offset)
     end = high if from_offset is None else min(high, start + last)
-    spans = Spans()
+    spans = SpanCollector()
     async for batch in scan(admin._calls, at, start, end):
         spans.add(batch)
     found = spans.result()

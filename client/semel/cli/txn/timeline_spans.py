@@ -106,7 +106,7 @@ class PartitionTimeline(msgspec.Struct, frozen=True, kw_only=True):
         return sum(span.outcome is outcome for span in self.spans)
 
 
-class Spans:
+class SpanCollector:
     """Collects batches, in offset order, into spans."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class Spans:
 
 def spans_of(batches: Iterable[ScannedBatch]) -> list[Span]:
     """The spans of these batches."""
-    spans = Spans()
+    spans = SpanCollector()
     for batch in batches:
         spans.add(batch)
     return spans.result()

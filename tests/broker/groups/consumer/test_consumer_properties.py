@@ -11,9 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from semel_broker.groups.consumer import state
 from semel_broker.groups.consumer.assignors import Assignor, Subscriber, ranges, uniform
 from semel_broker.groups.consumer.classic_members import join_group, may_sync, must_join
-from semel_broker.groups.consumer.model import LEFT_STATIC, NOTHING, Classic, ConsumerGroup, Places, TopicFacts
+from semel_broker.groups.consumer.model import (
+    LEFT_STATIC,
+    NOTHING,
+    Classic,
+    ConsumerGroup,
+    TopicFacts,
+    TopicIdPartitions,
+)
 from semel_broker.groups.consumer.records import change_of, rows
-from semel_broker.groups.consumer.requests import Catalog, ConsumerRules, Decision, Heartbeat
+from semel_broker.groups.consumer.requests import Catalog, ConsumerRules, Heartbeat, HeartbeatDecision
 from semel_broker.scheduling.work_turns import Work
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import decode_offsets_key
@@ -25,7 +32,9 @@ subscriptions = st.dictionaries(
 )
 
 
-def subscribers(wanted: dict[str, frozenset[bytes]], before: dict[str, Places] | None = None) -> dict[str, Subscriber]:
+def subscribers(
+    wanted: dict[str, frozenset[bytes]], before: dict[str, TopicIdPartitions] | None = None
+) -> dict[str, Subscriber]:
     return {each: Subscriber(topics, (before or {}).get(each, NOTHING)) for each, topics in wanted.items()}
 
 
@@ -84,13 +93,13 @@ def test_ranges_of_topics_with_equal_partitions_go_together() -> None:
     assert {at for topic, at in found["a"] if topic == TOPICS[1]} == {0, 1, 2}
 
 
-class Client:
+class ModelMember:
     """A member as a client: what it knows of its epoch, and the partitions that it owns now."""
 
     def __init__(self, member_id: str, instance_id: str | None, topics: tuple[str, ...], regex: str | None) -> None:
         self.member_id, self.instance_id, self.topics, self.regex = member_id, instance_id, topics, regex
         self.epoch = 0
-        self.owned: Places = NOTHING
+        self.owned: TopicIdPartitions = NOTHING
         self.classic: Classic | None = None
         self.is_eager = False
 
@@ -131,7 +140,7 @@ class Groups(RuleBasedStateMachine):
         self.stored: dict[bytes, bytes | None] = {}
         self.topics: dict[str, TopicFacts] = {}
         self.version = 0
-        self.clients: dict[str, Client] = {}
+        self.clients: dict[str, ModelMember] = {}
         self.number = 0
 
     @initialize(count=st.integers(1, 6))
@@ -153,7 +162,7 @@ class Groups(RuleBasedStateMachine):
         for change in changes:
             self.group.apply(change)
 
-    def beat_classic(self, client: Client, *, full: bool, is_lost: bool) -> None:
+    def beat_classic(self, client: ModelMember, *, full: bool, is_lost: bool) -> None:
         """A heartbeat of the classic protocol; if the answer asks for it, JoinGroup and SyncGroup."""
         group, member_id = self.group, client.member_id
         is_here = member_id in group.members and group.current(member_id).epoch == client.epoch
@@ -177,12 +186,12 @@ class Groups(RuleBasedStateMachine):
         if may_sync(group, member_id):
             client.owned = group.current(member_id).assigned
 
-    def decide(self, ask: Heartbeat) -> Decision:
+    def decide(self, ask: Heartbeat) -> HeartbeatDecision:
         matched = Work(state.matching(self.group, ask, self.catalog))
         matched.advance(1 << 30)
         return state.heartbeat(self.group, ask, self.catalog, matched.result(), ConsumerRules(), 0)
 
-    def beat(self, client: Client, *, full: bool = False, is_lost: bool = False) -> None:
+    def beat(self, client: ModelMember, *, full: bool = False, is_lost: bool = False) -> None:
         if client.classic is not None:
             self.beat_classic(client, full=full, is_lost=is_lost)
             return
@@ -217,7 +226,7 @@ class Groups(RuleBasedStateMachine):
     ) -> None:
         self.number += 1
         name = f"m{self.number}"
-        client = self.clients[name] = Client(name, f"i{self.number}" if static else None, topics, regex)
+        client = self.clients[name] = ModelMember(name, f"i{self.number}" if static else None, topics, regex)
         if classic is not None:
             client.classic, client.regex = Classic(6000, (("range", b""),)), None
             client.is_eager = classic == "eager"
@@ -254,7 +263,7 @@ class Groups(RuleBasedStateMachine):
             ask = Heartbeat(member_id=client.member_id, instance_id=client.instance_id, epoch=LEFT_STATIC)
             self.carry_out(self.decide(ask).changes)
         self.number += 1
-        new = Client(f"m{self.number}", client.instance_id, topics, client.regex)
+        new = ModelMember(f"m{self.number}", client.instance_id, topics, client.regex)
         new.classic, new.is_eager = client.classic, client.is_eager
         self.clients[new.member_id] = new
         self.beat(new)

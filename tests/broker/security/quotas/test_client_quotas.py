@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from semel_broker.security.quotas.client_quotas import Admission, ClientQuotas
+from semel_broker.security.quotas.client_quotas import ClientQuotas, ConnectionAdmission
 from semel_broker.security.quotas.sensors import SENSORS_MAX, SILENT_S, Sensors
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.quotas import DEFAULT, QuotaEntity
@@ -88,26 +88,31 @@ def test_connections_wait_until_they_are_due_and_are_refused_beyond_a_second() -
     made = quotas(QuotaEntity(ip=DEFAULT), connection_creation_rate=2)
     assert not made.is_active  # it costs requests nothing
     burst = [made.connected("10.0.0.1", 0.0) for _ in range(22)]
-    assert burst == [Admission()] * 22
+    assert burst == [ConnectionAdmission()] * 22
     later = [made.connected("10.0.0.1", 0.0) for _ in range(4)]
-    assert later == [Admission(0.5), Admission(1.0), Admission(1.0, True), Admission(1.0, True)]
-    assert made.connected("10.0.0.2", 0.0) == Admission()
-    assert made.connected("10.0.0.1", 1.0) == Admission(0.5)
+    assert later == [
+        ConnectionAdmission(0.5),
+        ConnectionAdmission(1.0),
+        ConnectionAdmission(1.0, True),
+        ConnectionAdmission(1.0, True),
+    ]
+    assert made.connected("10.0.0.2", 0.0) == ConnectionAdmission()
+    assert made.connected("10.0.0.1", 1.0) == ConnectionAdmission(0.5)
 
 
 def test_ipv6_addresses_of_one_network_share_the_default_quota_of_connections() -> None:
     made = quotas(QuotaEntity(ip=DEFAULT), connection_creation_rate=2)
     burst = [made.connected(f"2001:db8::{number:x}", 0.0) for number in range(22)]
-    assert burst == [Admission()] * 22
-    assert made.connected("2001:db8::ffff", 0.0) == Admission(0.5)
-    assert made.connected("2001:db8:0:1::1", 0.0) == Admission()
+    assert burst == [ConnectionAdmission()] * 22
+    assert made.connected("2001:db8::ffff", 0.0) == ConnectionAdmission(0.5)
+    assert made.connected("2001:db8:0:1::1", 0.0) == ConnectionAdmission()
 
 
 def test_an_ipv6_address_with_a_quota_of_its_own_does_not_share_it() -> None:
     made = quotas(QuotaEntity(ip="2001:db8::1"), connection_creation_rate=2)
-    assert [made.connected("2001:db8::1", 0.0) for _ in range(22)] == [Admission()] * 22
-    assert made.connected("2001:db8::1", 0.0) == Admission(0.5)
-    assert made.connected("2001:db8::2", 0.0) == Admission()
+    assert [made.connected("2001:db8::1", 0.0) for _ in range(22)] == [ConnectionAdmission()] * 22
+    assert made.connected("2001:db8::1", 0.0) == ConnectionAdmission(0.5)
+    assert made.connected("2001:db8::2", 0.0) == ConnectionAdmission()
 
 
 def test_throttles_are_counted() -> None:

@@ -26,7 +26,7 @@ def copy(class_path: str, name: str) -> None:
     """Copy a topic under kills; each record must appear once, in order."""
     source, target = f"{name}-source", f"{name}-target"
     records.create(source, target, partitions=PARTITIONS)
-    feed = records.Feed(source, records.numbers(RECORDS), PARTITIONS, parts=90)
+    feed = records.SlowProducer(source, records.numbers(RECORDS), PARTITIONS, parts=90)
 
     def is_copied() -> bool:
         return feed.is_over() and len(records.flat(target, PARTITIONS)) >= RECORDS

@@ -25,7 +25,7 @@ def count(class_path: str, name: str, kills: int) -> None:
     source, target = f"{name}-source", f"{name}-target"
     records.create(source, target, partitions=PARTITIONS)
     words = [f"w{number * 7 % WORDS}".encode() for number in range(RECORDS)]
-    feed = records.Feed(source, [(b"k", word) for word in words], PARTITIONS, parts=80)
+    feed = records.SlowProducer(source, [(b"k", word) for word in words], PARTITIONS, parts=80)
     instances = [instance(class_path, name, number) for number in range(2)]
     run_with_kills(
         instances,

@@ -26,7 +26,7 @@ TOOL_TIMEOUT_S = 120
 VALUES = [str(number) for number in range(50)]
 
 
-class Login:
+class ToolLogin:
     """A client's way to connect: a listener, and a properties file for the tools."""
 
     def __init__(self, name: str, listener: str, **settings: str) -> None:
@@ -45,17 +45,17 @@ class Login:
         self.file.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
 
 
-def with_password(mechanism: str, user: str, password: str, listener: str = "SASL_SSL") -> Login:
+def with_password(mechanism: str, user: str, password: str, listener: str = "SASL_SSL") -> ToolLogin:
     module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
     jaas = f'{SECURITY}.{module} required username="{user}" password="{password}";'
-    return Login(f"{user}-{mechanism}-{password}", listener, sasl_mechanism=mechanism, sasl_jaas_config=jaas)
+    return ToolLogin(f"{user}-{mechanism}-{password}", listener, sasl_mechanism=mechanism, sasl_jaas_config=jaas)
 
 
-def with_token(subject: str, audience: str = issuer.AUDIENCE) -> Login:
+def with_token(subject: str, audience: str = issuer.AUDIENCE) -> ToolLogin:
     file = script.scratch() / f"{subject}-{audience}.jwt"
     file.write_text(issuer.token(script.security(), subject, audience))
     bearer = f"{SECURITY}.oauthbearer"
-    return Login(
+    return ToolLogin(
         file.stem,
         "SASL_SSL",
         sasl_mechanism="OAUTHBEARER",
@@ -65,9 +65,9 @@ def with_token(subject: str, audience: str = issuer.AUDIENCE) -> Login:
     )
 
 
-def with_certificate() -> Login:
+def with_certificate() -> ToolLogin:
     file = script.security() / "client.pem"
-    return Login("certificate", "SSL", ssl_keystore_type="PEM", ssl_keystore_location=str(file))
+    return ToolLogin("certificate", "SSL", ssl_keystore_type="PEM", ssl_keystore_location=str(file))
 
 
 def principal_of(file: Path) -> str:
@@ -75,14 +75,16 @@ def principal_of(file: Path) -> str:
     return x509.load_pem_x509_certificate(file.read_bytes()).subject.rfc4514_string().replace("#", "\\#")
 
 
-class Tools:
+class AuthenticatedTools:
     """Runs the tools by class name, as a user."""
 
     def __init__(self, class_path: str) -> None:
         self.class_path = class_path
         self.admin = with_password("SCRAM-SHA-512", "admin", "admin-secret")
 
-    def run(self, name: str, *words: str, login: Login | None = None, stdin: str = "", status: int | None = 0) -> str:
+    def run(
+        self, name: str, *words: str, login: ToolLogin | None = None, stdin: str = "", status: int | None = 0
+    ) -> str:
         """Return the output of a tool; without a login, as User:admin."""
         login = login or self.admin
         url = login.settings.get("sasl.oauthbearer.token.endpoint.url", "")
@@ -99,12 +101,12 @@ class Tools:
     def acl(self, *words: str) -> str:
         return self.run(ACLS, *words)
 
-    def produce(self, topic: str, login: Login, values: list[str] = VALUES) -> str:
+    def produce(self, topic: str, login: ToolLogin, values: list[str] = VALUES) -> str:
         """Return the output of the console producer: errors, if it cannot send."""
         text = "".join(f"{each}\n" for each in values)
         return self.run(PRODUCER, "--topic", topic, login=login, stdin=text, status=None)
 
-    def consume(self, topic: str, login: Login, group: str, count: int = len(VALUES)) -> str:
+    def consume(self, topic: str, login: ToolLogin, group: str, count: int = len(VALUES)) -> str:
         words = ["--topic", topic, "--group", group, "--from-beginning", "--max-messages", str(count)]
         return self.run(CONSUMER, *words, "--timeout-ms", "30000", login=login, status=None)
 
@@ -114,8 +116,8 @@ def require(holds: object, message: object) -> None:
         raise AssertionError(str(message))
 
 
-def mechanisms(tools: Tools) -> None:
-    logins: dict[str, Callable[[], Login]] = {
+def mechanisms(tools: AuthenticatedTools) -> None:
+    logins: dict[str, Callable[[], ToolLogin]] = {
         **{each: partial(with_password, each, "alice", "alice-secret") for each in MECHANISMS[:3]},
         "OAUTHBEARER": partial(with_token, "alice"),
         "mTLS": with_certificate,
@@ -138,7 +140,7 @@ def mechanisms(tools: Tools) -> None:
             require("500 records sent" in (text := tools.run(PERFORMANCE, *words, login=made)), text)
 
 
-def refusals(tools: Tools) -> None:
+def refusals(tools: AuthenticatedTools) -> None:
     for mechanism in MECHANISMS[:3]:
         with script.test(f"{mechanism}: a wrong password is refused"):
             login = with_password(mechanism, "alice", "wrong")
@@ -152,7 +154,7 @@ def refusals(tools: Tools) -> None:
         shutil.copytree(script.security(), other)
         command = [sys.executable, "-m", "semel", "cert", "dev", str(other / "ca")]
         script.output(command, TOOL_TIMEOUT_S)
-        login = Login("other", "SSL", ssl_truststore_location=str(other / "ca" / "ca.pem"))
+        login = ToolLogin("other", "SSL", ssl_truststore_location=str(other / "ca" / "ca.pem"))
         text = tools.run(TOPICS, "--list", login=login, status=1)
         require("SslAuthenticationException" in text or "SSL handshake failed" in text, text)
     with script.test("SCRAM without TLS: a listener SASL_PLAINTEXT"):
@@ -160,7 +162,7 @@ def refusals(tools: Tools) -> None:
         tools.run(TOPICS, "--list", login=login)
 
 
-def acls(tools: Tools) -> None:
+def acls(tools: AuthenticatedTools) -> None:
     alice = with_password("SCRAM-SHA-256", "alice", "alice-secret")
     of_alice = ["--allow-principal", "User:alice"]
     with script.test("acls: add, list, remove"):
@@ -211,7 +213,7 @@ def acls(tools: Tools) -> None:
             require("ClusterAuthorizationException" in text, text)
 
 
-def users(tools: Tools) -> None:
+def users(tools: AuthenticatedTools) -> None:
     carol = ["--entity-type", "users", "--entity-name", "carol"]
     listing = [TOPICS, "--list"]
     for mechanism in MECHANISMS[1:3]:
@@ -235,7 +237,7 @@ def users(tools: Tools) -> None:
         require("terations" in (text := tools.run(CONFIGS, *words, status=1)), text)
 
 
-def quotas(tools: Tools) -> None:
+def quotas(tools: AuthenticatedTools) -> None:
     entities = {
         "a user": ["--entity-type", "users", "--entity-name", "alice"],
         "the default user": ["--entity-type", "users", "--entity-default"],
@@ -279,7 +281,7 @@ def quotas(tools: Tools) -> None:
         tools.run(CONFIGS, *entity, "--alter", "--delete-config", "producer_byte_rate")
 
 
-def kcat(_: Tools) -> None:
+def kcat(_: AuthenticatedTools) -> None:
     """Run kcat, where it is installed."""
     logins = {
         **{each: ["sasl.mechanisms=" + each] for each in MECHANISMS[:3]},
@@ -302,7 +304,7 @@ def kcat(_: Tools) -> None:
 def main() -> None:
     pom = script.folder().parent / "kafka-tools" / "pom.xml"
     lib = script.jars(pom, "lib", kafka_version=script.pin("kafka-tools"))
-    tools = Tools(f"{lib}/*")
+    tools = AuthenticatedTools(f"{lib}/*")
     for part in (mechanisms, refusals, acls, users, quotas, kcat):
         part(tools)
 

@@ -248,7 +248,7 @@ def groups(tools: Tools) -> None:
         tools.run(f"{TOOLS}.GroupsCommand", "--list")
 
 
-class Member(NamedTuple):
+class DescribedMember(NamedTuple):
     """A row of `--describe --members --verbose`. The assignments are as the tool writes them: "topic:0,1"."""
 
     member_id: str
@@ -258,7 +258,7 @@ class Member(NamedTuple):
     target: str
 
 
-class ConsumerProtocol:
+class ConsumerProtocolGroups:
     """Groups of the consumer protocol (KIP-848). `members`: those of the group `new` that the tool has shown."""
 
     TOPIC = "read-new"
@@ -267,7 +267,7 @@ class ConsumerProtocol:
     WAIT_S = 180
 
     def __init__(self, tools: Tools) -> None:
-        self.members: list[Member] = []
+        self.members: list[DescribedMember] = []
         self._tools = tools
 
     def run(self) -> None:
@@ -322,7 +322,9 @@ class ConsumerProtocol:
             [[epoch]] = self._wait("--state", "--verbose", rows=stable, count=1)
             row = rf"^new +(\S+) +/127\.\S+ +member-\d +(\d) +{epoch} +({self.TOPIC}:\S+) +{epoch} +(\S+) *$"
             found = self._wait("--members", "--verbose", rows=row, count=self.MEMBERS)
-            self.members = [Member(name, int(epoch), has, int(epoch), target) for name, _, has, target in found]
+            self.members = [
+                DescribedMember(name, int(epoch), has, int(epoch), target) for name, _, has, target in found
+            ]
             require(sorted(number for _, number, _, _ in found) == ["1", "2"], found)
             require(all(has == target for _, _, has, target in found), found)
             parts = [part for _, _, has, _ in found for part in has.rpartition(":")[2].split(",")]
@@ -492,7 +494,7 @@ def reassign(tools: Tools) -> None:
             require_exact(tools.consume(topic, VALUES), values)
 
 
-def dump(tools: Tools, data: Path, groups: ConsumerProtocol) -> None:
+def dump(tools: Tools, data: Path, groups: ConsumerProtocolGroups) -> None:
     """Run only with one broker, whose files the suite can read."""
     control.ask("stop", 0)
     try:
@@ -519,7 +521,7 @@ def main() -> None:
     tools = Tools(f"{lib}/*")
     for part in (topics, console, configs, verifiable, performance, offsets, groups):
         part(tools)
-    consumer_protocol = ConsumerProtocol(tools)
+    consumer_protocol = ConsumerProtocolGroups(tools)
     consumer_protocol.run()
     for part in (transactions, cluster, reassign):
         part(tools)

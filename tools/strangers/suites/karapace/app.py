@@ -68,7 +68,7 @@ Item, Line = protobuf_classes()
 LINES = [Line(item=Item(name=f"item {n}"), count=n) for n in range(100)]
 
 
-class Kind:
+class RecordFormat:
     """A format: the serializers of both clients for a topic, and the values to send."""
 
     def __init__(self, name: str, url: str, topic: str) -> None:
@@ -97,7 +97,7 @@ class Kind:
         return TheirProtobufDeserializer(Line, {"use.deprecated.format": False})
 
 
-async def we_write(kind: Kind, bootstrap: str) -> None:
+async def we_write(kind: RecordFormat, bootstrap: str) -> None:
     async with Producer(bootstrap_servers=bootstrap, value_serializer=await kind.our_serializer()) as producer:
         for value in kind.values:
             await producer.send(kind.topic, value, partition=0)
@@ -113,7 +113,7 @@ async def we_write(kind: Kind, bootstrap: str) -> None:
     assert found == kind.values
 
 
-async def they_write(kind: Kind, bootstrap: str) -> None:
+async def they_write(kind: RecordFormat, bootstrap: str) -> None:
     producer, write = TheirProducer({"bootstrap.servers": bootstrap}), kind.their_serializer()
     for value in kind.values:
         producer.produce(kind.topic, write(value, kind.context), partition=0)
@@ -130,13 +130,13 @@ async def they_write(kind: Kind, bootstrap: str) -> None:
     assert found == kind.values
 
 
-async def both_write_the_same(kind: Kind) -> None:
+async def both_write_the_same(kind: RecordFormat) -> None:
     ours, theirs = await kind.our_serializer(), kind.their_serializer()
     for value in kind.values:
         assert ours(value) == theirs(value, kind.context)
 
 
-async def refused(kind: Kind) -> None:
+async def refused(kind: RecordFormat) -> None:
     await kind.our_serializer()
     try:
         await AvroSerializer.load(kind.ours, {**ORDER, "fields": [{"name": "x", "type": "int"}]}, topic=kind.topic)
@@ -147,7 +147,7 @@ async def refused(kind: Kind) -> None:
     assert "HTTP status 409" in refusal, refusal
 
 
-async def survived(kind: Kind) -> None:
+async def survived(kind: RecordFormat) -> None:
     known = await kind.ours.get_subjects()
     assert any(subject.startswith("test-") for subject in known), known
     assert (await kind.ours.get_schema(1)).schema_str
@@ -157,7 +157,7 @@ async def survived(kind: Kind) -> None:
 
 async def main(bootstrap: str, url: str, name: str) -> None:
     format_name, _, what = name.partition(": ")
-    kind = Kind(format_name, url, f"test-{uuid.uuid4().hex[:8]}")
+    kind = RecordFormat(format_name, url, f"test-{uuid.uuid4().hex[:8]}")
     if what.startswith("semel writes"):
         await we_write(kind, bootstrap)
     elif what.startswith("confluent-kafka writes"):

@@ -91,7 +91,7 @@ def main() -> None:
             [f"confluent-kafka[schemaregistry,avro,protobuf]=={script.pin('confluent-kafka')}", *OF_SEMEL],
             script.work() / "client-venv",
         )
-    except pip.NoNetworkError:
+    except pip.PipUnreachableError:
         raise
     except pip.PipError as error:
         raise script.NothingToRunError(f"its packages do not install: {' '.join(str(error).split())[-200:]}") from error

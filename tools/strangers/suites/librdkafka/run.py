@@ -22,7 +22,7 @@ from semel.admin import ConfigResource, ConfigResourceType
 from semel.errors import KafkaError
 
 from tools.strangers import npm, script
-from tools.strangers.judge import Result
+from tools.strangers.judge import ResultLine
 from tools.strangers.reports import of_librdkafka
 
 PACKAGE = "@confluentinc/kafka-javascript"
@@ -84,7 +84,7 @@ async def set_auto_create(enabled: bool) -> bool:
     return True
 
 
-def run_number(tests: Path, scenario: str, environment: Mapping[str, str], number: str) -> list[Result]:
+def run_number(tests: Path, scenario: str, environment: Mapping[str, str], number: str) -> list[ResultLine]:
     """Run the tests of one number. A runner that ends without a summary has failed."""
     log = script.scratch() / f"{environment['TEST_CONSUMER_GROUP_PROTOCOL']}-{scenario}-{number}.log"
     command = ["./test-runner", "-L", "-K", "-Q", "-p1", "-s", scenario]
@@ -100,7 +100,7 @@ def run_number(tests: Path, scenario: str, environment: Mapping[str, str], numbe
                 timeout=TEST_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
-            return [Result(number, "failed", f"not finished after {TEST_TIMEOUT_S} s")]
+            return [ResultLine(number, "failed", f"not finished after {TEST_TIMEOUT_S} s")]
     return of_librdkafka(log.read_text(errors="replace"), number)
 
 

@@ -32,7 +32,7 @@ def copy(class_path: str, name: str, words: list[str]) -> None:
     """
     source, target = f"{name}-source", f"{name}-target"
     records.create(source, target, partitions=PARTITIONS)
-    feed = records.Feed(source, records.numbers(RECORDS), PARTITIONS, parts=40)
+    feed = records.SlowProducer(source, records.numbers(RECORDS), PARTITIONS, parts=40)
     copiers = [copier(class_path, source, target, partition, words) for partition in range(PARTITIONS)]
     run_with_kills(
         copiers,

@@ -54,7 +54,7 @@ def main() -> None:
     lib = script.jars(script.folder() / "pom.xml", "lib", kafka_version=script.pin("connect-mirror"))
     with script.test("a topic is mirrored while MirrorMaker and brokers are killed: each record once, in order"):
         records.create("mirrored", "east.mirrored", partitions=PARTITIONS)
-        feed = records.Feed("mirrored", records.numbers(RECORDS), PARTITIONS, parts=100)
+        feed = records.SlowProducer("mirrored", records.numbers(RECORDS), PARTITIONS, parts=100)
         (port,) = free_ports(1)
 
         def is_mirrored() -> bool:

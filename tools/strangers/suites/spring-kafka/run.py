@@ -23,7 +23,7 @@ def relayed(class_path: str, name: str, mode: str) -> None:
     """Relay records under kills; each record must appear once, in order."""
     source, target = f"{name}-source", f"{name}-target"
     records.create(source, target, partitions=PARTITIONS)
-    feed = records.Feed(source, records.numbers(RECORDS), PARTITIONS, parts=50)
+    feed = records.SlowProducer(source, records.numbers(RECORDS), PARTITIONS, parts=50)
     relays = [relay(class_path, name, mode, number) for number in range(2)]
 
     def is_relayed() -> bool:

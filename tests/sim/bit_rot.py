@@ -30,7 +30,7 @@ QUIET_POLLS_MAX = 60
 assert GUARDED_FROM < HEADER_BYTES
 
 
-class Rot:
+class BitRot:
     """Flips `bits` bits in `places`, partitions that keep all records. `main` reads again, then `found` compares."""
 
     def __init__(self, node: Node, host: Host, final: Final, places: list[Place], address: str, bits: int) -> None:

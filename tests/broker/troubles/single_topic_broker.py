@@ -1,4 +1,4 @@
-"""A scene: a broker in memory with its users: producers, readers, the `semel` command, a dump of a partition.
+"""A broker in memory with its users: producers, readers, the `semel` command, a dump of a partition.
 
 The broker has an event loop of its own. It can be killed, and blocking clients can be stopped, while others continue.
 """
@@ -57,7 +57,7 @@ class Unreachable:
         return code
 
 
-class Scene:
+class SingleTopicBroker:
     """A broker with one topic of one partition. `settings` under Kafka's names, over those of the pytest plugin."""
 
     def __init__(self, **settings: object) -> None:

@@ -1,4 +1,4 @@
-"""PURE: a table that keeps the values that were set last, and forgets the others."""
+"""PURE: a bounded table by key. When it is full, it drops the key that was set the longest ago."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class LruTable(Generic[K, V]):
     """Values by key, for the `size_max` keys whose values were set last."""
 
     def __init__(self, size_max: int) -> None:

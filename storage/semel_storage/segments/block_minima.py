@@ -9,7 +9,7 @@ STRIDE = 64
 """Items of one scale per item of the next scale."""
 
 
-class Minima:
+class BlockMinima:
     """The minima of an array that grows, and is truncated, at its end."""
 
     def __init__(self) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from semel_broker.coordination.recent import Recent
+from semel_broker.coordination.lru_table import LruTable
 
 
 def test_the_key_that_was_set_the_longest_ago_is_forgotten() -> None:
-    recent: Recent[str, int] = Recent(2)
+    recent: LruTable[str, int] = LruTable(2)
     for at, key in enumerate("abac"):
         recent.put(key, at)
     assert [recent.get(key) for key in "abc"] == [2, None, 3]

@@ -26,7 +26,7 @@ def why_not() -> str:
     return ""
 
 
-class Eye:
+class BrowserPage:
     """A browser's page, with everything that went wrong on it."""
 
     def __init__(self, page: Any, console: Console) -> None:
@@ -73,9 +73,11 @@ async def chromium() -> AsyncIterator[Any]:
             await browser.close()
 
 
-async def eye_on(browser: Any, console: Console, *, width: int = 1280, height: int = 860, theme: str = "light") -> Eye:
+async def eye_on(
+    browser: Any, console: Console, *, width: int = 1280, height: int = 860, theme: str = "light"
+) -> BrowserPage:
     """A new page of the browser, which has entered the console."""
     page = await browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
-    made = Eye(page, console)
+    made = BrowserPage(page, console)
     await made.enter()
     return made

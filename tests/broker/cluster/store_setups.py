@@ -1,6 +1,6 @@
 """The stores under one suite: how each is opened, crashed, made to forget, and how the holder of a session dies in it.
 
-A further store joins the suite with a `House` of its own.
+A further store joins the suite with a `StoreSetup` of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def world(disk: Disk | None = None) -> World:
     return World(now_ms=lambda: time_ns() // 1_000_000, monotonic=monotonic, rng=Random(1), disk=disk or MemoryDisk())
 
 
-class House(abc.ABC):
+class StoreSetup(abc.ABC):
     """One kind of store, new and empty."""
 
     store: Store
@@ -53,7 +53,7 @@ class House(abc.ABC):
         await self.store.close()
 
 
-class LocalHouse(House):
+class LocalStoreSetup(StoreSetup):
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.path = f"{directory}/semel.store"
@@ -73,7 +73,7 @@ class LocalHouse(House):
         return await self.crash()  # nobody else could be the holder
 
 
-class EtcdHouse(House):
+class EtcdStoreSetup(StoreSetup):
     def __init__(self, process: EtcdProcess) -> None:
         self.process = process
         self.namespace = f"/semel-tests/{next(namespaces)}"
@@ -97,11 +97,11 @@ class EtcdHouse(House):
         return self.store
 
 
-def build(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> House:
+def build(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> StoreSetup:
     if kind == "memory":
         disk = MemoryDisk()
         disk.mkdir("data")
-        return LocalHouse(disk, "data")
+        return LocalStoreSetup(disk, "data")
     if kind == "file":
-        return LocalHouse(OsDisk(), str(tmp_path))
-    return EtcdHouse(request.getfixturevalue("etcd_process"))
+        return LocalStoreSetup(OsDisk(), str(tmp_path))
+    return EtcdStoreSetup(request.getfixturevalue("etcd_process"))

@@ -14,7 +14,7 @@ from semel import Admin, Consumer, Producer, TopicPartition
 from semel.cli.produce import stall
 from semel.cli.produce.stall import reason, say_stalls
 from semel.cli.shared.client_settings import ClientSettings
-from semel.cli.shared.starting import UnreachableError, started
+from semel.cli.shared.client_start import UnreachableError, started
 from semel.structs import PartitionMetadata
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorResponse
 
@@ -58,7 +58,7 @@ async def test_a_broker_that_starts_within_the_time_is_found(
     assert capsys.readouterr().err == ""
 
 
-class Elsewhere(msgspec.Struct):
+class UnusedAddress(msgspec.Struct):
     """The address that a broker advertises and does not listen on."""
 
     node_id: int = 0
@@ -114,7 +114,7 @@ async def test_a_broker_whose_advertised_address_does_not_answer_ends_the_comman
     loop = asyncio.get_running_loop()
     server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1] if hangs else 1
-    fake_broker.peers = [Elsewhere(port=port)]  # type: ignore[list-item]
+    fake_broker.peers = [UnusedAddress(port=port)]  # type: ignore[list-item]
 
     async def coordinator(_: object) -> FindCoordinatorResponse:
         return FindCoordinatorResponse(node_id=0, host="127.0.0.1", port=port)
@@ -169,7 +169,7 @@ async def test_a_broker_that_was_reached_may_restart(
 async def test_a_broker_that_no_request_needs_does_not_end_the_command(
     fake_broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fake_broker.peers = [fake_broker, Elsewhere(node_id=7)]  # type: ignore[list-item]
+    fake_broker.peers = [fake_broker, UnusedAddress(node_id=7)]  # type: ignore[list-item]
     async with started(Producer, {"bootstrap_servers": fake_broker.address, **QUICK}) as producer:
         for _ in range(20):
             await producer.send_and_wait("t", b"x", partition=0)

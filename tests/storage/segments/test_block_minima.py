@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from semel_storage.segments import minima
-from semel_storage.segments.minima import STRIDE, Minima
+from semel_storage.segments.block_minima import STRIDE, BlockMinima
 
 
-def of(items: list[int]) -> Minima:
-    made = Minima()
+def of(items: list[int]) -> BlockMinima:
+    made = BlockMinima()
     for item in items:
         made.append(item)
     return made
@@ -36,7 +36,7 @@ def test_items_above_the_bound_are_skipped_in_strides() -> None:
     column = of(items)
     looks = 0
 
-    class Counted(Minima):
+    class Counted(BlockMinima):
         def _stride(self, bound: int, at: int) -> int:
             nonlocal looks
             looks += 1

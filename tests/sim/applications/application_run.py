@@ -14,15 +14,15 @@ from sim.applications.steps import count_steps
 from sim.broker import SimBroker
 from sim.checkers import check_all
 from sim.client import SimEdge
-from sim.ending import Reading
-from sim.events import Topic
+from sim.ending import FinalReading
+from sim.events import HistoryTopic
 from sim.history import History
 from sim.host import Host
 from sim.logs import captured
 from sim.run import Listener
 from sim.workloads.base import ClientContext, stop
 from sim.workloads.recording_producer import RecordingProducer
-from sim.world import NS, World
+from sim.world import NS, SimWorld
 
 MS = 1_000_000
 WITHIN_NS = 120 * NS
@@ -48,7 +48,7 @@ Case = tuple[int, Blow, int, int]
 """Transaction version, blow, step, seed."""
 
 
-class Outcome(msgspec.Struct, kw_only=True):
+class ApplicationOutcome(msgspec.Struct, kw_only=True):
     """The result of a run. `steps`: of the application, `broker_steps`: of the broker, until the work was done.
     `findings`: anomalies and failures as text. `struck`: the blow took place.
     """
@@ -60,15 +60,15 @@ class Outcome(msgspec.Struct, kw_only=True):
     digest: str
 
 
-class Play:
+class ApplicationRun:
     """One run. `blow` precedes step `at` of the application, or of the broker since the application was booted."""
 
     def __init__(self, version: int, blow: Blow, at: int, seed: int, listener: Listener | None = None) -> None:
-        self.world = World(f"enrich/{seed}", listener)
+        self.world = SimWorld(f"enrich/{seed}", listener)
         self.world.network.watching = listener is not None
         world = self.world
         self.history = History(lambda: world.now_ns / MS)
-        self.history.declare(Topic(SOURCE, 1), Topic(TARGET, TARGET_PARTITIONS), pipelines=[PIPELINE])
+        self.history.declare(HistoryTopic(SOURCE, 1), HistoryTopic(TARGET, TARGET_PARTITIONS), pipelines=[PIPELINE])
         self.broker = SimBroker(world.host("broker"), {**SETTINGS, "transaction.version": version})
         self.broker.host.disk.weather.sync_ms = (0.05, 0.5)
         self.undrained: list[str] = []
@@ -76,7 +76,7 @@ class Play:
         self._blow, self._at = blow, at
         self._alive: dict[str, None] = {}
 
-    def run(self) -> Outcome:
+    def run(self) -> ApplicationOutcome:
         world = self.world
         self.broker.boot()
         assert world.run(world.now_ns + WITHIN_NS, lambda: self.broker.node is not None)
@@ -90,7 +90,7 @@ class Play:
         steps, broker_steps = self.steps.disarm(), self.broker_steps.disarm()
         self.broker.boot()
         world.run(world.now_ns + WITHIN_NS, lambda: self.broker.node is not None)
-        reading = Reading(self.broker.address, self.history, [GROUP], self.broker.nodes)
+        reading = FinalReading(self.broker.address, self.history, [GROUP], self.broker.nodes)
         self._alone("reader", reading.main)
         del self.steps, self.broker_steps  # with the callbacks of dead processes
         world.close()
@@ -99,7 +99,7 @@ class Play:
         done = reading.final.groups.get(GROUP, {}).get((SOURCE, 0))
         if done != BATCHES * BATCH_RECORDS:
             findings.append(f"unfinished: the group's committed offset is {done}")
-        return Outcome(
+        return ApplicationOutcome(
             findings=findings,
             steps=steps,
             broker_steps=broker_steps,
@@ -170,15 +170,17 @@ class Play:
                 after(BACK_AFTER_MS * MS, self.broker.boot)
 
 
-def play(version: int, blow: Blow = "none", at: int = 0, *, seed: int = 0, listener: Listener | None = None) -> Outcome:
+def play(
+    version: int, blow: Blow = "none", at: int = 0, *, seed: int = 0, listener: Listener | None = None
+) -> ApplicationOutcome:
     """Run the application; always the same for the same arguments. `version`: of transactions. `seed`: of latencies.
 
-    Raises Stuck.
+    Raises StuckHost.
     """
     gc.disable()
     try:
         with captured():
-            return Play(version, blow, at, seed, listener).run()
+            return ApplicationRun(version, blow, at, seed, listener).run()
     finally:
         gc.enable()
 

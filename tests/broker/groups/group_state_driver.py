@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from semel_broker.groups import state
-from semel_broker.groups.group import Group, Member
-from semel_broker.groups.requests import Join, Joined, MemberIdRequiredError, Moment, Rules, Sync, Synced
+from semel_broker.groups.group import ClassicMember, Group
+from semel_broker.groups.requests import GroupRules, Join, Joined, MemberIdRequiredError, Sync, Synced, TimePoint
 from semel_broker.groups.state import Change, Transition
 from semel_protocol.errors import ErrorCode, KafkaError
 
@@ -15,12 +15,12 @@ SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 
 
-class Room:
+class GroupStateDriver:
     """Drives `state` as the coordinator does. `hold`: changes wait in `unsettled` until `settle` makes them durable."""
 
     def __init__(self, *, delay_ms: int = 0, size_max: int = 100, hold: bool = False) -> None:
         self.group = Group(group_id="g")
-        self.rules = Rules(initial_rebalance_delay_ms=delay_ms, size_max=size_max)
+        self.rules = GroupRules(initial_rebalance_delay_ms=delay_ms, size_max=size_max)
         self.now_ms = 1_000
         self.hold = hold
         self.unsettled: list[Change] = []
@@ -30,8 +30,8 @@ class Room:
         self._count = 0
 
     @property
-    def now(self) -> Moment:
-        return Moment(self.now_ms, self.now_ms + 1_700_000_000_000)
+    def now(self) -> TimePoint:
+        return TimePoint(self.now_ms, self.now_ms + 1_700_000_000_000)
 
     # --- what members do; each returns the token that is (or will be) answered, or the error raised ---
 
@@ -206,5 +206,5 @@ class Room:
         return min(found, key=lambda row: row[0], default=None)
 
 
-def waiting(group: Group) -> list[Member]:
+def waiting(group: Group) -> list[ClassicMember]:
     return list(group.waiting())

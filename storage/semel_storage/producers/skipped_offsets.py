@@ -12,8 +12,11 @@ BATCHES_MAX = 1_000
 """Batches of one open transaction that have an entry of their own."""
 
 
-class Unreadable:
-    """By offset. `data` and `marker` take the transactional batches of a log in their order."""
+class SkippedOffsets:
+    """The offsets that read_committed consumers skip.
+
+    `data` and `marker` take the transactional batches of a log in their order.
+    """
 
     def __init__(self) -> None:
         self._offsets: array[int] = array("q")

@@ -11,7 +11,7 @@ from broker.groups.requests import GroupRequests
 from broker.wire import EventLog
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.config.loading import load
-from semel_broker.coordination.journal import Producer
+from semel_broker.coordination.journal import RecordProducer
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync, Synced
@@ -26,7 +26,7 @@ DIRECTORY = "/data"
 TOPICS = ("t", "stays")
 
 
-class Desk:
+class GroupBroker:
     """One broker's groups. `monotonic_s` and `wall_ms` are the test's to move."""
 
     def __init__(self, **settings: str) -> None:
@@ -38,7 +38,7 @@ class Desk:
         self.log = EventLog()
         self._count = 0
 
-    async def open(self, *, wait: bool = True) -> Desk:
+    async def open(self, *, wait: bool = True) -> GroupBroker:
         """Start on what the disk holds; with `wait` until the groups are read."""
         world = World(
             now_ms=lambda: self.wall_ms,
@@ -112,7 +112,7 @@ class Desk:
         await self.ask.commit_in_transaction(
             group,
             [OffsetRecord(topic, partition, self._committed(topic, offset)) for partition, offset in offsets.items()],
-            Producer(producer_id, epoch),
+            RecordProducer(producer_id, epoch),
             verify,
             member_id=member_id,
             generation_id=generation,
@@ -128,7 +128,7 @@ class Desk:
 
     async def offset(self, partition: int = 0, group: str = "g", topic: str = "t") -> int:
         found = (await self.ask.offsets(group)).get(topic, partition)
-        return -1 if found is None or not self.groups.counts(topic, found) else found.offset
+        return -1 if found is None or not self.groups.is_of_current_topic(topic, found) else found.offset
 
     async def delete_topic(self, topic: str = "t") -> None:
         await self.topics.delete(topic)

@@ -12,7 +12,7 @@ from typing import Any, cast
 from broker.cluster.brokers import until
 from broker.coordination.owners import producer_ids
 from broker.groups.requests import GroupRequests
-from broker.replication.brokers import Cluster, Replicant
+from broker.replication.brokers import Replicant, ReplicationCluster
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire
 from msgspec.structs import replace
@@ -46,12 +46,12 @@ PARTITIONS = 2
 Act = Callable[[], Awaitable[Any]]
 
 
-class Wires:
+class InterceptedPeerCalls:
     """A broker's way to the others. `before[api]`: awaited before a request goes out, `after[api]`: before its answer
     comes in; either may raise what the caller is to get."""
 
-    def __init__(self, seat: Seat) -> None:
-        self.seat = seat
+    def __init__(self, node: CoordinatorBroker) -> None:
+        self.node = node
         self.calls: list[tuple[int, int, Message]] = []
         self.before: dict[int, Act] = {}
         self.after: dict[int, Act] = {}
@@ -60,7 +60,7 @@ class Wires:
         self.calls.append((node_id, api_key, message))
         if (act := self.before.get(api_key)) is not None:
             await act()
-        answer = await self.seat.peers.call(node_id, api_key, version, message, timeout_ms)
+        answer = await self.node.peers.call(node_id, api_key, version, message, timeout_ms)
         if (act := self.after.get(api_key)) is not None:
             await act()
         return answer
@@ -70,7 +70,7 @@ class Wires:
         return [message for _, key, message in self.calls if key == api_key]
 
 
-class Seat(Replicant):
+class CoordinatorBroker(Replicant):
     """One broker with its coordinators."""
 
     cluster_id = "c"
@@ -78,7 +78,7 @@ class Seat(Replicant):
     acls = None
     telemetry = None
 
-    async def start(self) -> Seat:
+    async def start(self) -> CoordinatorBroker:
         self.config.limits = replace(
             self.config.limits, coordinator_load_hold_ms_max=self.patience_ms, peer_hold_ms_max=300
         )
@@ -91,7 +91,7 @@ class Seat(Replicant):
         self.refused_batches = RefusedBatches()
         self.work_turns = WorkTurns(self.config.limits.record_work_per_turn)
         self.recompressor = Recompressor(self.config.limits.recompressed_at_once_bytes)
-        self.wires = Wires(self)
+        self.wires = InterceptedPeerCalls(self)
         self.producer_ids = producer_ids(self.store)
         self.groups = GroupCoordinator(self.world, self.config, self.topics)
         self.transactions = TransactionCoordinator(
@@ -160,26 +160,26 @@ class Seat(Replicant):
         await super()._halt()
 
 
-class Seats(Cluster):
+class CoordinatorCluster(ReplicationCluster):
     """A cluster of them. `out`: a topic of two partitions, led as the internal ones are."""
 
-    brokers: dict[int, Seat]  # type: ignore[assignment]
+    brokers: dict[int, CoordinatorBroker]  # type: ignore[assignment]
 
-    async def start(self, *node_ids: int, **settings: str) -> list[Seat]:  # type: ignore[override]
+    async def start(self, *node_ids: int, **settings: str) -> list[CoordinatorBroker]:  # type: ignore[override]
         for node_id in node_ids:
-            seat = Seat(self, node_id, **settings)
-            self.brokers[node_id] = seat
-            await seat.start()
+            node = CoordinatorBroker(self, node_id, **settings)
+            self.brokers[node_id] = node
+            await node.start()
         return [self.brokers[node_id] for node_id in node_ids]
 
-    async def open(self, *node_ids: int, **settings: str) -> list[Seat]:
+    async def open(self, *node_ids: int, **settings: str) -> list[CoordinatorBroker]:
         """Brokers (two or three), with the internal topics, `t` and `out`."""
-        seats = await self.start(*node_ids, **settings)
+        nodes = await self.start(*node_ids, **settings)
         first, second, *rest = node_ids
         rows = [[first, second, *rest], [second, first, *rest]]
         for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, "out", "t"):
             await self.topic(*rows, name=name)
-        return seats
+        return nodes
 
     @staticmethod
     def index_of(name: str) -> int:
@@ -196,20 +196,20 @@ class Seats(Cluster):
         """Another broker leads the partition from now on; all that are connected know it."""
         await self.elect(to, index=index, topic=topic, **options)
         revision = self.brokers[to].feed.image.revision
-        for seat in self.brokers.values():
-            if seat.store.watch_gate.is_set():
-                await until(lambda seat=seat: seat.feed.image.revision >= revision)  # type: ignore[misc]
+        for node in self.brokers.values():
+            if node.store.watch_gate.is_set():
+                await until(lambda node=node: node.feed.image.revision >= revision)  # type: ignore[misc]
 
     async def ready(self, topic: str, index: int, at: int) -> None:
         """Wait until the coordinator there has read all."""
-        seat = self.brokers[at]
-        shards: Any = seat.groups.shards if topic == CONSUMER_OFFSETS else seat.transactions.shards
+        node = self.brokers[at]
+        shards: Any = node.groups.shards if topic == CONSUMER_OFFSETS else node.transactions.shards
         await until(lambda: (shard := shards.at(index)) is not None and shard.is_ready)
 
 
-def markers(seat: Seat, index: int = 0, topic: str = "out") -> list[tuple[int, str, int]]:
+def markers(node: CoordinatorBroker, index: int = 0, topic: str = "out") -> list[tuple[int, str, int]]:
     """(producer epoch, kind, coordinator epoch) of every marker in a partition, as this replica has it."""
-    partition = seat.partition(index, topic)
+    partition = node.partition(index, topic)
     found = []
     for header, data in iterate(partition.log.read(0, up_to=partition.end_offset, bytes_max=1 << 20)):
         if header.is_control:
@@ -219,9 +219,9 @@ def markers(seat: Seat, index: int = 0, topic: str = "out") -> list[tuple[int, s
     return found
 
 
-def is_open(seat: Seat, index: int = 0, topic: str = "out") -> bool:
+def is_open(node: CoordinatorBroker, index: int = 0, topic: str = "out") -> bool:
     """Whether readers of committed data are held back."""
-    partition = seat.partition(index, topic)
+    partition = node.partition(index, topic)
     return partition.last_stable_offset < partition.end_offset
 
 

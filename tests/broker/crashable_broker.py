@@ -17,7 +17,7 @@ from semel_storage.log_directory import LogDirectory
 ROOT = "data"
 
 
-class Machine:
+class CrashableBroker:
     """One disk in memory, and the topics of a broker over it that can crash and start again."""
 
     def __init__(self, **settings: str) -> None:

@@ -1,4 +1,4 @@
-"""`python -m cluster`, as people use it: up in the background, looked at, struck, run once, down, and nothing left."""
+"""`python -m cluster` as a user runs it: up in the background, ps, faults, run, down, and a clean end."""
 
 from __future__ import annotations
 

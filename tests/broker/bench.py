@@ -1,4 +1,4 @@
-"""A server over handlers made for the test, to look at connections on their own."""
+"""A server over handlers of the test, to test connections without a broker."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ FETCH, PRODUCE, HEARTBEAT, API_VERSIONS, INIT_PRODUCER_ID = 1, 0, 12, 18, 22
 
 
 class Bench:
-    """A server over handlers of the test, and what they saw."""
+    """A server over handlers of the test. It records the requests that they get."""
 
     def __init__(self) -> None:
         self.log = EventLog()
@@ -56,7 +56,7 @@ class Bench:
         return await Wire.connect(self.port)
 
     def hold(self, name: str) -> None:
-        """Requests of this name are not answered before `let`."""
+        """Hold the answers to requests of this name until `let` is called."""
         self.gates[name] = asyncio.get_running_loop().create_future()
 
     def let(self, name: str) -> None:

@@ -24,7 +24,7 @@ Owned = frozenset[tuple[bytes, int]]
 
 
 class HeartbeatingMember:
-    """One member. `owned`: the partitions that it has, as the last answers say."""
+    """One member. `owned`: its partitions, as of the last answers."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class HeartbeatingMember:
         return ConsumerGroupHeartbeatRequest(**{**settings, **fields})
 
     async def beat(self, version: int = 1, **fields: Any) -> int:
-        """One heartbeat; its error code."""
+        """Send one heartbeat. Returns its error code."""
         return self.take(await self.wire.call(self.request(**fields), version))
 
     def take(self, answer: Any) -> int:
@@ -104,7 +104,7 @@ class HeartbeatingMember:
         return [row.error_code for row in answer.topics[0].partitions]
 
     async def fetch(self, *partitions: int, epoch: int | None = None, topic: str = "t", is_named: bool = True) -> Any:
-        """The answer for the group. is_named: whether the request has a member id."""
+        """Fetch the offsets of the group. is_named: whether the request has a member id."""
         row = OffsetFetchRequestGroup(
             group_id=self.group,
             member_id=self.member_id if is_named else None,
@@ -115,7 +115,7 @@ class HeartbeatingMember:
 
 
 async def settle(*members: HeartbeatingMember, rounds: int = 4) -> None:
-    """Heartbeats of all members, until each has its target assignment."""
+    """Send heartbeats of all members until each has its target assignment."""
     for _ in range(rounds):
         for member in members:
             assert await member.beat() == 0

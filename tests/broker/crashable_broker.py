@@ -1,4 +1,4 @@
-"""One disk in memory, and the topics of a broker over it: it can crash and start again."""
+"""One disk in memory, and the topics of a broker over it. It can crash and start again."""
 
 from random import Random
 

@@ -63,7 +63,7 @@ class Harness:
         return self
 
     async def read_jwks(self, location: str, ca_file: str) -> bytes:
-        """The file at once, without a thread. A test may put its own in place of it."""
+        """Read the file in the loop, without a thread. A test may replace this function."""
         return Path(location).read_bytes()
 
     async def wire(self) -> Wire:

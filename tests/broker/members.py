@@ -23,13 +23,13 @@ MEMBER_ID_REQUIRED = 79
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says to its assignor (subscription v0)."""
+    """The subscription metadata of a consumer for its assignor (version 0)."""
     names = b"".join(len(name).to_bytes(2, "big") + name.encode() for name in topics)
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
 
 class WireMember:
-    """One connection and the identity that it has in its group."""
+    """One connection, and the member's identity in its group."""
 
     def __init__(self, wire: Wire, group: str = "g", *, instance: str | None = None, topics: tuple[str, ...] = ("t",)):
         self.wire, self.group, self.instance, self.topics = wire, group, instance, topics
@@ -51,7 +51,7 @@ class WireMember:
         return JoinGroupRequest(**{**settings, **fields})
 
     async def join(self, version: int | None = None, **fields: Any) -> Any:
-        """Join as a client does (again with the id it is given), and take the place that the answer gives."""
+        """Join as a client does, a second time with the given id, and take over the identity of the answer."""
         response = await self.wire.call(self.join_request(**fields), version)
         if response.error_code == MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
@@ -95,7 +95,7 @@ class WireMember:
         return await self.wire.call(LeaveGroupRequest(group_id=self.group, members=[row]))
 
     async def enter(self) -> None:
-        """Join an empty group and assign itself everything."""
+        """Join an empty group and assign all partitions to this member."""
         assert (await self.join()).error_code == 0
         assert (await self.sync({self.member_id: b"all"})).assignment == b"all"
 

@@ -1,4 +1,4 @@
-"""Logins over a `Wire`: the client's side of SCRAM and PLAIN, which a test can spoil."""
+"""Logins over a `Wire`: the client's side of SCRAM and PLAIN, which a test can change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of the audit log: appended to, rotated, written by a thread, and no reason to stop."""
+"""The file of the audit log: appended to, rotated, and written by a thread. A failure does not stop the broker."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_file_that_logrotate_has_moved_is_opened_again(tmp_path: Path, is_crea
 
 
 def full(monkeypatch: pytest.MonkeyPatch, *answers: int | OSError) -> Callable[[], None]:
-    """Make the next writes take so many bytes, or fail. The last answer holds until the returned function is called."""
+    """Make the next writes write so many bytes, or fail. The last value holds until the returned function is called."""
     real, left = os.write, list(answers)
     has_room = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Which garbage collections freeze what has grown, and that cycles among frozen objects are collected later."""
+"""The garbage collections that freeze new objects. Cycles among frozen objects are still collected later."""
 
 import gc
 import weakref
@@ -9,7 +9,7 @@ from semel_broker.frozen_heap import FULL, SLOW_S, WHOLE_EVERY_S, FrozenHeap
 
 
 class CollectorCalls:
-    """Notes the calls of the collector."""
+    """Records the calls of the collector."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -43,7 +43,7 @@ class Collections:
         self.calls.made.clear()
 
     def run(self, seconds: float, generation: int = FULL) -> list[str]:
-        """What one collection of this duration made the collector do."""
+        """The calls of the collector after one collection of this duration."""
         self.heap.note("start", {"generation": generation})
         self.clock.now_s += seconds
         self.heap.note("stop", {"generation": generation})

@@ -1,4 +1,4 @@
-"""Lines of the broker's log: one line an event, and nothing in it that steers a terminal."""
+"""Lines of the broker's log: one line for each event, without control characters for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sync on the thread of a running loop fails a test of the broker; `support/loop_syncs.py` has the rules."""
+"""A test of the broker fails if a sync runs on the thread of a running loop; see `support/loop_syncs.py`."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ async def spawn(tmp_path: Path) -> AsyncIterator[Spawn]:
 
 
 async def refused(process: ServeProcess) -> str:
-    """The one message on stderr of a process that ended with status 1."""
+    """The only message on stderr of a process that has ended with status 1."""
     async with asyncio.timeout(20):
         _, errors = await process.process.communicate()
     assert process.process.returncode == 1, errors
@@ -124,7 +124,10 @@ async def test_sigterm_stops_cleanly_without_later_recovery(spawn: Spawn, tmp_pa
 
 
 async def test_the_file_with_credentials_is_readable_for_the_brokers_user_alone(spawn: Spawn, tmp_path: Path) -> None:
-    """From its first byte on; one that an earlier version has written for all users is mended at the start."""
+    """From its first byte on.
+
+    A start corrects the mode of a file that an earlier version has written readable for all.
+    """
     store = tmp_path / "data" / "semel.store"
     first = await (await spawn()).ready()
     assert stat.S_IMODE(store.stat().st_mode) == 0o600
@@ -375,7 +378,7 @@ async def test_sighup_stops_cleanly(spawn: Spawn, tmp_path: Path) -> None:
 
 
 async def test_a_closed_terminal_stops_it_cleanly(tmp_path: Path) -> None:
-    """Its log lines have nowhere to go from then on: writing them fails."""
+    """From then on writes of log lines fail."""
     terminal, inside = os.openpty()
     process = await asyncio.create_subprocess_exec(
         *COMMAND, "--data-dir", str(tmp_path / "data"), "--port", "0", stdout=inside, stderr=inside

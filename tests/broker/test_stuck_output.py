@@ -72,7 +72,7 @@ async def connected(port: int) -> Wire:
 
 
 async def work(port: int) -> None:
-    """Requests with a line each; a bystander's produces go on between them."""
+    """Send requests that each cause a line. A bystander sends Produce requests meanwhile."""
     wire, bystander = await connected(port), await connected(port)
     async with asyncio.timeout(TIMEOUT_S):
         await bystander.create_topic("bystander")
@@ -143,7 +143,7 @@ async def test_a_named_pipe_as_audit_log_stops_neither_requests_nor_the_end(tmp_
 
 
 async def test_a_required_audit_log_that_is_not_read_refuses_until_it_is_read_and_loses_nothing(tmp_path: Path) -> None:
-    """Take three seconds: a write counts as hanging after two."""
+    """The test takes three seconds, because a write counts as hanging after two."""
     path = tmp_path / "audit.pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -219,7 +219,7 @@ async def test_a_failed_disk_ends_the_process_with_its_reason_or_without(pipe: P
 
 
 async def test_a_broker_ends_for_its_disk_although_both_outputs_hang(tmp_path: Path, pipe: Pipe) -> None:
-    """Its log and its last words wait for a bounded time."""
+    """The end waits only a bounded time for the log and the last message."""
     fill(pipe[1])
     program = (
         "import sys; from semel_broker.__main__ import _close_outputs, _end_for_disk;"

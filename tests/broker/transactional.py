@@ -1,4 +1,7 @@
-"""A transactional producer that speaks the raw wire, in transaction version 1 or 2, also out of turn."""
+"""A transactional producer that speaks the raw wire, in transaction version 1 or 2.
+
+It can also send requests out of order.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ class TransactionalProducer:
         return self
 
     async def add(self, topic: str, *partitions: int) -> int:
-        """AddPartitionsToTxn, as version 1 has to."""
+        """Send AddPartitionsToTxn, as version 1 has to."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.name,
             v3_and_below_producer_id=self.producer_id,
@@ -58,7 +61,7 @@ class TransactionalProducer:
         return max(codes)
 
     async def add_group(self, group: str = "g") -> int:
-        """AddOffsetsToTxn, as version 1 has to."""
+        """Send AddOffsetsToTxn, as version 1 has to."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self.name, producer_id=self.producer_id, producer_epoch=self.epoch, group_id=group
         )
@@ -83,7 +86,7 @@ class TransactionalProducer:
         return request
 
     async def produce(self, topic: str, *values: bytes, partition: int = 0) -> ProduceResponsePartition:
-        """Produce the next batch, enrolled before if version 1 asks for that."""
+        """Produce the next batch. In version 1 its partition is added before."""
         if self.version == 1:
             assert await self.add(topic, partition) == 0
         return await self.send(self.produce_request(topic, *values, partition=partition))
@@ -96,7 +99,7 @@ class TransactionalProducer:
     async def commit_offsets(
         self, offsets: dict[int, int], *, member: WireMember | None = None, version: int | None = None, **fields: Any
     ) -> list[int]:
-        """TxnOffsetCommit, the group enrolled before if version 1 asks for that; the code of each partition."""
+        """Send TxnOffsetCommit; in version 1 the group is added before. Returns the code of each partition."""
         if self.version == 1 and version is None:
             assert await self.add_group(fields.get("group_id", "g")) == 0
         request = self.commit_request(offsets, member=member, **fields)
@@ -130,7 +133,7 @@ class TransactionalProducer:
         return TxnOffsetCommitRequest(**{**settings, **fields})
 
     async def end(self, commit: bool = True) -> int:
-        """EndTxn; takes the epoch that it answers."""
+        """Send EndTxn, and take over the epoch of the answer."""
         request = EndTxnRequest(
             transactional_id=self.name,
             producer_id=self.producer_id,

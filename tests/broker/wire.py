@@ -1,4 +1,4 @@
-"""A raw connection to a broker: typed requests in, typed responses out, raw bytes where a test wants to misbehave."""
+"""A raw connection to a broker: typed requests and responses, and raw bytes for tests of invalid input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LAST_PLAIN = {0: 12, 1: 12, 8: 9, 9: 7, 10: 3, 20: 5}
 
 
 class EventLog(SilentLogger):
-    """A logger that keeps (event, fields), so that a test can ask what an operator would have seen."""
+    """A logger that keeps (event, fields), so that a test can check the log lines."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, object]]] = []
@@ -85,7 +85,7 @@ class Wire:
         return self._correlation_id
 
     def forget(self, correlation_id: int) -> None:
-        """No answer will come for this request (acks=0)."""
+        """Expect no answer to this request (acks=0)."""
         self._expected = [row for row in self._expected if row[0] != correlation_id]
 
     async def receive(self) -> Any:
@@ -161,7 +161,7 @@ class Wire:
         return response.responses[0].partitions[0]
 
     async def values(self, topic: str, *, partition: int = 0, offset: int = 0) -> list[bytes | None]:
-        """Every value from `offset` to the present end, fetching as often as it takes."""
+        """Every value from `offset` to the current end, by as many fetches as needed."""
         values: list[bytes | None] = []
         while True:
             row = await self.fetch(topic, offset, partition=partition, max_wait_ms=0)

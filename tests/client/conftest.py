@@ -35,5 +35,5 @@ async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 @pytest.fixture
 def bootstrap(broker: Harness | OutsideBroker) -> str:
-    """Where the real broker listens."""
+    """The address of the real broker."""
     return f"127.0.0.1:{broker.port}"

@@ -72,7 +72,7 @@ class Reader:
             await self.consumer.stop()
 
     async def crash(self) -> None:
-        """End without a word: no commit, no LeaveGroup."""
+        """End without a commit and without LeaveGroup."""
         assert self._task is not None
         task, self._task = self._task, None
         task.cancel()

@@ -1,6 +1,7 @@
-"""A scripted broker: one node, real TCP, the wire by semel_protocol, Kafka's sequence rules, and faults on order.
+"""A scripted broker: one node, real TCP, requests decoded by semel_protocol, Kafka's sequence rules, and scripted
+faults.
 
-`faults` is consumed one Produce request at a time; when it is empty everything works.
+Each Produce request takes the next of `faults`. When the list is empty, requests succeed.
 """
 
 from __future__ import annotations
@@ -45,8 +46,11 @@ QUICK: dict[str, Any] = {
 
 
 class SequencedLog:
-    """One partition: the values stored, in order, under Kafka's idempotence checks: a producer that is not known
-    may begin with any sequence (its state may have expired), a known one has to go on where it stands."""
+    """One partition: the stored values in order, under Kafka's idempotence checks.
+
+    An unknown producer may begin with any sequence, because its state may have expired. A known one has to continue
+    with the next sequence.
+    """
 
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
@@ -54,7 +58,7 @@ class SequencedLog:
         self._is_strict = False
 
     def forget_producers(self) -> None:
-        """As a broker does that has lost its producer state; it has noticed, and refuses what it cannot place."""
+        """Lose all producer state, and refuse batches with UNKNOWN_PRODUCER_ID where it is needed."""
         self.producers.clear()
         self._is_strict = True
 

@@ -1,4 +1,4 @@
-"""A scripted cluster: several FakeBrokers over one picture of partitions, each answering only what is its to answer."""
+"""A scripted cluster: several FakeBrokers over one set of partitions. Each broker answers only for what it leads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FakePartition(msgspec.Struct):
 class FakeCluster:
     """`FakeCluster({"t": [(1, 2, 3), (2, 3, 1)]})`: topic -> the replicas of each partition. Brokers are in `nodes`.
 
-    A move of partitions is finished one partition for each time that somebody asks how far it is, unless `stalled`.
+    Each request for the progress of moves completes one partition, unless `stalled`.
     """
 
     def __init__(self, topics: Mapping[str, Sequence[Sequence[int]]], racks: Mapping[int, str] | None = None) -> None:
@@ -51,13 +51,13 @@ class FakeCluster:
         self.coordinators: dict[str, int] = {}
         self.settings: dict[str, str] = {}
         self.stale: dict[TopicPartition, FakePartition | None] = {}
-        """What metadata still says, once, of partitions that have changed: brokers hear of it later."""
+        """The metadata to answer once for partitions that have changed: brokers learn of changes late."""
         versions = {key: (0, api.high) for key, api in APIS.items() if key not in (0, 9, 10)}
         versions[10] = (0, 2)
         self.nodes = {node_id: _Node(self, node_id, versions) for node_id in (1, 2, 3)}
         self.live = list(self.nodes)
         self.sessions: dict[int, int] = {}
-        """Of brokers with a store in common: for how long their sessions last, in ms, of 9 s."""
+        """The length of the brokers' sessions in ms (of 9 s), for brokers with a shared store."""
 
     @property
     def bootstrap(self) -> str:
@@ -73,12 +73,12 @@ class FakeCluster:
             await self.nodes[node_id].close()
 
     async def down(self, node_id: int) -> None:
-        """The broker is gone, and the controller has found other leaders among those in sync."""
+        """Stop the broker; the controller has elected other leaders among the replicas in sync."""
         await self.nodes[node_id].close()
         self.notice(node_id)
 
     def notice(self, node_id: int) -> None:
-        """The second half of `down`: until then metadata names a broker that does not answer."""
+        """The second half of `down`. Until then metadata names a broker that does not answer."""
         self.live.remove(node_id)
         for place in self.places.values():
             if node_id in place.isr and len(place.isr) > 1:
@@ -88,7 +88,7 @@ class FakeCluster:
                 place.epoch += 1
 
     def asked(self, api_key: int) -> dict[int, int]:
-        """How many requests of this API each broker has had."""
+        """The number of requests of this API at each broker."""
         return {node_id: len(node.seen(api_key)) for node_id, node in self.nodes.items() if node.seen(api_key)}
 
 
@@ -155,14 +155,14 @@ class _Node(FakeBroker):
         ]
 
     async def describe_cluster(self, request: Any) -> describe_cluster.DescribeClusterResponse:
-        """As much as is asked for by those that knock."""
+        """Answer with the fields that the request asks for."""
         left_ms = self.cluster.sessions.get(self.node_id, -1)
         return describe_cluster.DescribeClusterResponse(
             session_left_ms=left_ms, session_timeout_ms=-1 if left_ms < 0 else 9_000
         )
 
     async def create_topics(self, request: create.CreateTopicsRequest) -> create.CreateTopicsResponse:
-        """With the replicas asked for, else a single one here; other brokers hear of it later."""
+        """Create topics with the requested replicas, or a single one here. Other brokers learn of them later."""
         rows = []
         for topic in request.topics:
             given = [row.broker_ids for row in topic.assignments] or [[self.node_id]] * max(topic.num_partitions, 1)
@@ -289,7 +289,7 @@ class _Node(FakeBroker):
         return moves.ListPartitionReassignmentsResponse(topics=rows)
 
     def _go_on(self, told: dict[str, list[moves.ListPartitionReassignmentsResponsePartition]]) -> None:
-        """The first move of those told of comes to its end."""
+        """Complete the oldest move."""
         moving = [TopicPartition(name, row.partition_index) for name, rows in told.items() for row in rows]
         if moving and not self.cluster.stalled:
             place = self.cluster.places[moving[0]]

@@ -1,8 +1,8 @@
 """A scripted broker that coordinates transactions in transaction version 1 or 2 (KIP-890), with faults.
 
-`trouble[api_key]` is consumed one request at a time: LOST, ANSWER_LOST, LATE (it arrives some requests later), an error
-code, or DoneBut of one (it is done, and answered with that); when empty all works.
-`committed(topic)` is what a read_committed reader would get, `open_values` what it would wait for.
+Each request takes the next of `trouble[api_key]`: LOST, ANSWER_LOST, LATE (it arrives some requests later), an error
+code, or DoneBut(code) (it is carried out, and answered with the code). When the list is empty, requests succeed.
+`committed(topic)` has the values that a read_committed reader gets, `open_values` those of open transactions.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ EMPTY, ONGOING, COMMITTED, ABORTED = "Empty", "Ongoing", "CompleteCommit", "Comp
 
 
 class FakeBatch(msgspec.Struct):
-    """The records of one batch, and what became of its transaction."""
+    """The records of one batch, and the outcome of their transaction."""
 
     producer_id: int
     values: list[bytes | None]
@@ -75,7 +75,7 @@ class FakeTransaction(msgspec.Struct):
 
 
 class DoneBut(NamedTuple):
-    """The coordinator has written it, and does not know any more whether it stays: it leads no longer."""
+    """The coordinator has written the change, but no longer leads, so it does not know whether the change stays."""
 
     code: int
 
@@ -147,7 +147,7 @@ class FakeCoordinator(FakeBroker):
         ]
 
     def fence(self, name: str, text: str) -> None:
-        """As a new instance, or a timeout, does."""
+        """Raise the epoch, as a new instance or a timeout does."""
         txn = self.ids[name]
         txn.fences.append(
             DescribeTransactionsResponseFence(
@@ -284,7 +284,7 @@ class FakeCoordinator(FakeBroker):
         return 0 if txn.epoch == epoch else fenced
 
     def finish(self, txn: FakeTransaction, *, commit: bool) -> None:
-        """The markers."""
+        """Write the markers."""
         for batches in self.written.values():
             for written in batches:
                 if written.producer_id == txn.producer_id and written.outcome == ONGOING:

@@ -23,7 +23,7 @@ REFUSED = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAIL
 
 
 class PromptEdge(Edge):
-    """Derives keys at once: a thread has no place in virtual time."""
+    """Derives keys in the loop: virtual time has no threads."""
 
     async def derived_key(self, hash_name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
         return hashlib.pbkdf2_hmac(hash_name, password, salt, iterations)

@@ -1,8 +1,8 @@
-"""Several scripted brokers as one cluster: leaders, coordinators and a controller that move, and views that are old.
+"""Several scripted brokers as one cluster: leaders, coordinators and a controller move, and some views are stale.
 
-What is stored is stored once for all (`logs`, `kept`), as if every follower were in sync; `truncate` is an unclean
-election. A broker answers only for what it leads or coordinates, and each may be frozen: it goes on telling what it
-knew, as one does that is cut off from the others.
+All brokers share the stored data (`logs`, `kept`), as if every follower were in sync; `truncate` is an unclean
+election. A broker answers only for what it leads or coordinates. A frozen broker continues with its old view, as one
+that is cut off from the others.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ from semel_protocol.records import Record, build_batch
 Place = tuple[str, int]
 PRODUCE, FETCH, LIST, COMMIT, COMMITTED, CREATE, EPOCH_END = 0, 1, 2, 8, 9, 19, 23
 VERSIONS = {PRODUCE: (0, 11), FETCH: (0, 12), LIST: (0, 7), 3: (0, 12), EPOCH_END: (0, 4)}
-"""What the brokers offer where it differs from semel's own: leader epochs everywhere, hints at who leads now."""
+"""The advertised versions where they differ from semel's: leader epochs everywhere, and hints of the current leader."""
 DEPOSED = "stored, and then no leader any more: the answer says only that"
 REPLACED = "stored, and answered as by one that leads no more"
 LONG_POLL_S = 0.02
 
 
 class MovingPartition(SequencedLog):
-    """One partition: who leads it in which epoch, and the batches that readers get."""
+    """One partition: its leader in each epoch, and the batches that readers get."""
 
     def __init__(self, leader: int) -> None:
         super().__init__()
@@ -93,18 +93,18 @@ class MovingPartition(SequencedLog):
         return self.batches[-1][1] if self.batches else self.start
 
     def put(self, *values: bytes) -> None:
-        """A batch written in the present epoch."""
+        """Append a batch in the current epoch."""
         base = self.end
         batch = bytearray(build_batch([Record(0, 0, None, value) for value in values], base_offset=base))
         stamp(batch, base, self.epoch)
         self.batches.append((base, read_header(batch).next_offset, self.epoch, bytes(batch)))
 
     def truncate(self, to: int) -> None:
-        """What is at or above `to` is lost."""
+        """Remove all records from `to` on."""
         self.batches = [batch for batch in self.batches if batch[1] <= to]
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to this one that the log knows, and where it ends (KIP-320)."""
+        """The largest known epoch up to this one, and its end offset (KIP-320)."""
         known = max((row[2] for row in self.batches if row[2] <= epoch), default=-1)
         return known, max((row[1] for row in self.batches if row[2] <= known), default=self.start)
 
@@ -128,7 +128,7 @@ class ClusterBroker(FakeBroker):
         }
 
     def freeze(self) -> None:
-        """From now on it believes what it knows now."""
+        """Keep the current view from now on."""
         self.frozen = {place: (truth.leader, truth.epoch) for place, truth in self.cluster.truths.items()}
         self.frozen_coordinator = self.cluster.coordinator
 
@@ -138,7 +138,7 @@ class ClusterBroker(FakeBroker):
         return await super()._handle(frame, writer)
 
     def leads(self, place: Place, epoch: int = -1) -> int:
-        """The code for a request about this partition that believes in this leader epoch."""
+        """The error code for a request about this partition with this leader epoch."""
         truth = self.cluster.truth(*place)
         if truth.leader != self.node_id:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -341,7 +341,7 @@ class MovingCluster:
         return found
 
     def move(self, to: int, topic: str = "t", partition: int = 0) -> None:
-        """Another leader, in the next epoch."""
+        """Elect another leader in the next epoch."""
         truth = self.truth(topic, partition)
         truth.leader, truth.epoch = to, truth.epoch + 1
 

@@ -1,4 +1,4 @@
-"""What a partition holds, read with plain Fetch requests: independent of the Consumer."""
+"""Reads the records of a partition with plain Fetch requests, independent of the Consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `semel` command as a person types it, in the process of the test."""
+"""Runs the `semel` command inside the test process, with the arguments that a user types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Shell:
         return done.stdout
 
     def fails(self, *arguments: str, text: str | None = None) -> str:
-        """All that a command says that has to fail, in words and not with a traceback."""
+        """Run a command that has to fail. Returns its output, which must not contain a traceback."""
         done = self.run(*arguments, text=text)
         assert done.exit_code != 0, done.output
         assert isinstance(done.exception, SystemExit), done.exception

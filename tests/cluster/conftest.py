@@ -1,4 +1,4 @@
-"""Tiny projects: services of a few lines of Python, in every kind of place that this machine allows."""
+"""Small projects: services of a few lines of Python, in every kind of network that this machine allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services together, on loopback and in network namespaces: order, health, kills, pauses, cuts, and nothing left."""
+"""Services together, on loopback and in network namespaces: order, health, kills, pauses, cuts, and a clean end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ volumes:
 
 
 def asks(cluster: RunningProject, asker: str, whom: str, within_s: float = 5) -> bool:
-    """Whether a service gets an answer from another one. The words go through the same door as a service's command."""
+    """Whether a service gets an answer from another one, by a command that runs as a service's command does."""
     words = ["python3", str(cluster.state.path.parent / "ask.py"), whom, "7000", str(within_s)]
     command = cluster.place.command(asker, [cluster.place.text(asker, word) for word in words])
     return subprocess.run(command, capture_output=True, check=False, timeout=30).returncode == 0

@@ -1,4 +1,4 @@
-"""A compose file is read strictly: what is not understood is refused with its place, never passed over."""
+"""A compose file is read strictly: an unknown part is refused with its position, never skipped."""
 
 from __future__ import annotations
 

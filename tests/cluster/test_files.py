@@ -1,4 +1,6 @@
-"""docker-compose.yml and Dockerfile: what Docker would accept, what a runner can start, and what nobody should ship."""
+"""docker-compose.yml and Dockerfile: accepted by Docker, startable by the runner, and without contents that must not
+ship.
+"""
 
 from __future__ import annotations
 
@@ -180,7 +182,7 @@ INSTRUCTIONS = {
 
 
 def complaints(text: str, stage: str) -> list[str]:
-    """What is wrong with an image that is shipped."""
+    """The faults of an image that is shipped."""
     found = []
     lines = lineage(text, stage)
     last = dict(lines)

@@ -1,4 +1,4 @@
-"""`${NAME:-default}` and its relatives mean what they mean to Compose."""
+"""`${NAME:-default}` and similar forms have the same meaning as in Compose."""
 
 from __future__ import annotations
 

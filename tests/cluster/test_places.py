@@ -1,4 +1,4 @@
-"""Where services run: addresses that nobody else has, hosts put in where a host stands, cuts that lose every packet."""
+"""The networks of services: private addresses, replaced host names, and cuts that lose every packet."""
 
 from __future__ import annotations
 

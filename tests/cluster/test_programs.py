@@ -1,4 +1,4 @@
-"""What stands for an image here: the same command, or an error; nothing is dropped silently."""
+"""The replacement of an image here: the same command, or an error; nothing is dropped silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tools.cluster`, as people use it: up in the background, struck, run once, down, and nothing left."""
+"""`python -m tools.cluster` as a user runs it: up in the background, ps, faults, run, down, and a clean end."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ async def test_users_have_the_rights_that_acls_give_them_on_all_brokers_and_afte
 
 
 async def eventually_written(settings: dict[str, Any], topic: str, count: int) -> None:
-    """A change of users and ACLs is in force on the other brokers a moment later."""
+    """Write once a change of users and ACLs is in force on the other brokers."""
     async with asyncio.timeout(60):
         while True:
             try:

@@ -1,4 +1,4 @@
-"""One service: its states, its health, its restarts, and that nothing of it is left."""
+"""One service: its states, its health, its restarts, and a clean end."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def consumed(bootstrap: str, count: int) -> list[int]:
 
 
 async def described(admin: Admin) -> TopicMetadata:
-    """Once whoever is asked has heard of the topic, which only the broker that made it has for sure."""
+    """The description of the topic, once the asked broker knows it; the broker that created it knows it first."""
     async with asyncio.timeout(20):
         while True:
             try:
@@ -108,12 +108,12 @@ async def test_a_killed_leader_costs_no_record_and_comes_back(cluster: RunningPr
 
 
 async def shown(bootstrap: str) -> Result:
-    """What `semel cluster` says. Its own loop has to be in another thread."""
+    """The output of `semel cluster`, which runs its own loop in another thread."""
     return await asyncio.to_thread(CliRunner().invoke, main, ["cluster", "-b", bootstrap])
 
 
 async def says(bootstrap: str, words: str) -> str:
-    """Its output, once the last line has these words; never a sentence that blames a broker for etcd's absence."""
+    """The output, once its last line contains these words. No line may name a broker as the cause of an etcd outage."""
     seen: list[str] = []
     try:
         async with asyncio.timeout(60):

@@ -12,7 +12,7 @@ _names = itertools.count()
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One broker for the tests of a module; the ones that kill it start their own."""
+    """One broker for the tests of a module. Tests that kill a broker start their own."""
     process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
     yield process
     assert process.stop() == 0, "\n".join(process.log[-30:])

@@ -1,6 +1,6 @@
-"""Fifty consumers in one group of the consumer protocol (KIP-848): they come, are rolled, killed, and leave.
+"""Fifty consumers in one group of the consumer protocol (KIP-848) join, are restarted one by one, killed, and leave.
 
-They are librdkafka's, or semel's.
+They are librdkafka's or semel's.
 """
 
 from __future__ import annotations

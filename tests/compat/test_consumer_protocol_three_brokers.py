@@ -57,7 +57,7 @@ def are_all(conditions: list[Callable[[], bool]]) -> bool:
 
 
 class ReadTopic:
-    """The cluster, what was written, and the processes that read it."""
+    """The cluster, the written values, and the processes that read them."""
 
     def __init__(self, cluster: EtcdAndThreeBrokers) -> None:
         self.cluster = cluster

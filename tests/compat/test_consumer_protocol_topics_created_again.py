@@ -24,7 +24,7 @@ from support.tiers import tiered
 Start = Callable[[str], GroupProcess]
 PARTITIONS = 3
 FRESH = {"librdkafka": {"topic.metadata.refresh.interval.ms": 1000}, "semel": {"metadata_max_age_ms": 1000}}
-"""Settings with which a client soon sees that a topic is another one."""
+"""Settings with which a client soon notices that the topic is a new one."""
 CASES = [
     (library, subscription, moment)
     for library in get_args(Library)
@@ -35,7 +35,7 @@ CASES = [
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """It creates no topic by itself: semel's consumers would have the deleted one created, as those of Java."""
+    """A broker that creates no topic by itself: a request of a consumer would create the deleted topic again."""
     settings = {**SETTINGS, "auto.create.topics.enable": "false"}
     process = BrokerProcess(tmp_path / "data", **settings).start()
     yield process
@@ -110,7 +110,7 @@ def test_members_read_a_topic_that_is_created_again_from_its_start(
 def test_no_record_is_missed_that_is_written_before_the_members_have_the_new_topic(
     broker: BrokerProcess, start: Start
 ) -> None:
-    """The new topic is longer than the old one when they look, so that their old positions are in its range."""
+    """The new topic is longer than the old one, so the old positions are in its range."""
     face = ConfluentStranger(broker.address)
     face.create_topic("orders", PARTITIONS)
     members = [start("orders"), start("orders")]

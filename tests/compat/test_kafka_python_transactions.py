@@ -27,10 +27,10 @@ BEFORE_OFFSETS, BEFORE_COMMIT, AMID_COMMIT = "before the offsets", "before the c
 
 
 class Halfway(KafkaPythonPipeline):
-    """A pipeline that goes on with a transaction only up to a moment."""
+    """A pipeline that stops its transaction at a given moment."""
 
     def go_until(self, moment: str) -> int:
-        """One batch, up to `moment`; how many inputs it holds."""
+        """Run one batch up to `moment`. Returns its number of inputs."""
         found: dict[TopicPartition, list[Any]] = {}
         while not found:
             found = self.consumer.poll(300, max_records=BATCH)

@@ -1,4 +1,6 @@
-"""Other clients beside transaction groups: they see keys that Kafka has not, and have ids named like members."""
+"""Other clients beside transaction groups: they see API keys that Kafka lacks, and use ids with the form of member
+ids.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def fill(address: str, topic: str, count: int, start: int = 0) -> None:
 
 
 def outputs(address: str, topic: str, count: int, client: Any = STRANGERS[0]) -> list[bytes]:
-    """What a read_committed reader sees, at least `count` values, and whatever else is there."""
+    """The values that a read_committed reader gets: at least `count`, and all others present."""
     rows = client(address).consume(topic, count, isolation="read_committed")
     return [row.value for row in rows]
 

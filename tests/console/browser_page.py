@@ -1,4 +1,4 @@
-"""EDGE: the Chromium of this machine, and a page in it that notes everything that goes wrong.
+"""EDGE: the Chromium of this machine, and a page in it that records all errors.
 
 Needs the extra `browser` and a Chromium: Debian's package, or `playwright install chromium`.
 """
@@ -18,7 +18,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 
 
 def why_not() -> str:
-    """What is missing to open the page in a browser; an empty text when nothing is."""
+    """The missing program or package that the browser tests need; empty if there is none."""
     if importlib.util.find_spec("playwright") is None:
         return "the extra `browser` is not installed: pip install 'semel[browser]'"
     if CHROMIUM is None:
@@ -27,7 +27,7 @@ def why_not() -> str:
 
 
 class BrowserPage:
-    """A browser's page, with everything that went wrong on it."""
+    """A page in a browser, with a record of all its errors."""
 
     def __init__(self, page: Any, console: Console) -> None:
         self.page, self.console = page, console
@@ -56,7 +56,7 @@ class BrowserPage:
         await main.get_by_text(text).first.wait_for(state="attached", timeout=LIMIT_MS)
 
     async def draw_ms(self) -> float:
-        """The time of the timeline's last picture."""
+        """The time of the last drawing of the timeline."""
         return float(await self.page.locator(".lanes canvas").get_attribute("data-ms") or 0)
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the console's tests: a visitor whose console knows the test's broker."""
+"""Fixtures of the console's tests: a visitor of a console that is connected to the test's broker."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SETTINGS = {"max_block_ms": 2_000, "request_timeout_ms": 2_000, "retry_backoff_m
 
 
 def opened(address: Callable[[], str]) -> Callable[[], AbstractAsyncContextManager[Admin]]:
-    """Make the console's connections, to where `address` says then."""
+    """Open the console's connections to the current value of `address`."""
     return lambda: ClientSettings({"bootstrap_servers": address()}, {}).admin(SETTINGS, quiet=True)
 
 
 @pytest.fixture
 async def visitor(semel_broker: EphemeralBroker) -> AsyncIterator[Visitor]:
-    """Have entered, and may write."""
+    """A visitor that has entered and may write."""
     address = semel_broker.bootstrap_servers
     link = ClusterLink(opened(lambda: address))
     client = ClientSettings({"bootstrap_servers": address}, {})

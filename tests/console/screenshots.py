@@ -140,7 +140,7 @@ async def take(console_page: BrowserPage, pages: dict[str, tuple[str, str]], fol
 
 
 async def settle(page: Any, name: str) -> None:
-    """Wait until the page stands still; open a transaction or a record on some."""
+    """Wait until the page is stable. On some pages open a transaction or a record."""
     if name.startswith("timeline"):
         await page.locator("tr", has_text="warehouse").get_by_role("button", name="Show").first.click()
         await page.get_by_role("button", name="All").click()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # it needs pytest
     from support.against import OutsideBroker
 
 HOSTILE = "<img src=x onerror='window.pwned=1'><script>window.pwned=1</script>"
-"""A text that a page must never take for markup."""
+"""A text that a page must not interpret as markup."""
 HANGING_ID = 7_168_087_661_524_026_344
 """JavaScript would round it, so the API has its digits as a text."""
 

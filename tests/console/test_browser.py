@@ -48,7 +48,7 @@ async def all_pages(console_page: BrowserPage) -> dict[str, str]:
 
 @pytest.fixture
 async def console_page(semel_broker: EphemeralBroker, request: pytest.FixtureRequest) -> AsyncIterator[BrowserPage]:
-    """Have entered a console that may write, over a shop with a hanging and an open transaction."""
+    """A page in a console with write access, over a shop with a hanging and an open transaction."""
     address = semel_broker.bootstrap_servers
     await open_shop(address)
     hang(semel_broker)

@@ -1,4 +1,4 @@
-"""`semel console` as a process: its help, its first line, its end, and what it says without its extra."""
+"""`semel console` as a process: its help, its first line, its end, and its error without its extra."""
 
 from __future__ import annotations
 

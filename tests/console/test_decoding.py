@@ -1,4 +1,4 @@
-"""With a schema registry the message browser shows Avro as JSON, and says why it cannot read a value."""
+"""With a schema registry the message browser shows Avro as JSON, and shows why a value cannot be read."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def never() -> AbstractAsyncContextManager[Admin]:
 
 @pytest.fixture
 async def visitor() -> Visitor:
-    """Have entered a console that allows writes."""
+    """A visitor that has entered a console with write access."""
     made = Visitor(ClusterLink(never), ConsoleGuard(may_write=True, host_names=["console.example"]))
     await made.enter()
     return made

@@ -1,4 +1,4 @@
-"""Brokers with users and an authorizer: pages show what the principal may see, and name the right that is missing."""
+"""Brokers with users and an authorizer: pages show the data that the principal may see, and name the missing right."""
 
 from __future__ import annotations
 

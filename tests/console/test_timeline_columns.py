@@ -1,4 +1,4 @@
-"""The columns of a timeline say what the spans of `semel txn timeline` say, whatever the batches are."""
+"""The columns of a timeline are equal to the spans of `semel txn timeline`, for any batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A browser's part in the tests of the API: requests to the ASGI application, without server and network."""
+"""A browser in the tests of the API: requests to the ASGI application, without server and network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HttpAnswer:
 
 
 class Visitor:
-    """Sends what the console's own page sends. Keyword arguments change it: `origin=None` leaves a header out."""
+    """Sends the requests of the console's own page. Keyword arguments change them: `origin=None` omits a header."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The blocks of a page of the documents, and the marks of those that no test runs.
 
-A mark is a comment that readers do not see, on the line before the block: `<!-- not run: REASON -->`. With
-`<!-- not run: REASON; lines: WORDS, WORDS -->` only the lines that begin with these words are left out.
+A mark is a comment on the line before the block: `<!-- not run: REASON -->`. With `<!-- not run: REASON; lines: WORDS,
+WORDS -->` only the lines that begin with these words are left out.
 """
 
 from __future__ import annotations

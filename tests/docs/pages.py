@@ -41,7 +41,7 @@ class Command:
     output: list[str] = field(default_factory=list)
 
     def fails(self, printed: str) -> str:
-        """What is wrong with `printed`, which ends with the status; empty if it is what the page promises."""
+        """The difference between `printed`, with this exit status, and the page; empty if there is none."""
         statuses = [int(each) for each in STATUS.findall(printed)]
         printed = WAITING.sub("", STATUS.sub("", printed))
         if not self.output:

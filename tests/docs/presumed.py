@@ -1,4 +1,4 @@
-"""What each page presumes before a reader types it: a broker, topics, names in its programs. By page, as a table."""
+"""The state that each page presumes: a broker, topics, names in its programs. One table, by page."""
 
 from __future__ import annotations
 

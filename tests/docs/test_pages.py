@@ -1,4 +1,6 @@
-"""Each command and each Python block of README.md and docs/*.md is run, as a reader types them, or says why not."""
+"""Each command and each Python block of README.md and docs/*.md is run as a reader types it, or has a mark with a
+reason.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def why_not() -> str | None:
 
 
 def build(source: Path, directory: Path) -> Path:
-    """Compile a library into `directory`. Raises RuntimeError with the compiler's words."""
+    """Compile a library into `directory`. Raises RuntimeError with the compiler's output."""
     library = directory / f"{source.stem}.so"
     command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(library), str(source), "-ldl", "-lpthread"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -48,7 +48,10 @@ def build(source: Path, directory: Path) -> Path:
 
 
 class Counts(NamedTuple):
-    """`held`: calls that wait now. `made`: calls so far, and on the first thread of the process `made_main`."""
+    """`held`: the calls that wait now.
+
+    `made`: the calls so far. `made_main`: those on the first thread of the process.
+    """
 
     held: int
     made: int
@@ -56,8 +59,9 @@ class Counts(NamedTuple):
 
 
 class HeldDisk:
-    """`prefix`: put before a command, it runs the command with held disk calls. One `HeldDisk` is for one process,
-    which is started after it was made.
+    """`prefix` before a command runs the command with held disk calls.
+
+    One `HeldDisk` serves one process, which starts after it was made.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -70,18 +74,19 @@ class HeldDisk:
         self.set()
 
     def set(self, *, calls: int = SYNCS, ms: int = 0, hangs: bool = False, error: int = 0, failures: int = 0) -> None:
-        """From now on `calls` take `ms` longer, hang until the next `set`, or fail so often (`FOR_EVER`) with `error`.
+        """From now on `calls` take `ms` longer, hang until the next `set`, or fail `failures` times (`FOR_EVER`)
+        with `error`.
 
-        A call that waits already for its `ms` keeps to them.
+        A call that already waits for its `ms` keeps that time.
         """
         SETTINGS.pack_into(self._page, 0, calls, ms, int(hangs), error, failures)
 
     @property
     def counts(self) -> Counts:
-        """Of the calls in `calls`."""
+        """The counts of the calls in `calls`."""
         return Counts(*LAYOUT.unpack_from(self._page)[5:])
 
     def close(self) -> None:
-        """Let all calls through, and forget the page."""
+        """Let all calls through, and release the shared page."""
         self.set()
         self._page.close()

@@ -54,7 +54,7 @@ class Proxy:
     """
 
     host = target_host = "127.0.0.1"
-    """The addresses of the proxy and of the broker. They are others in the simulator."""
+    """The addresses of the proxy and of the broker. The simulator replaces them."""
 
     def __init__(self, rng: random.Random, target_port: int = 0) -> None:
         self.target_port = target_port

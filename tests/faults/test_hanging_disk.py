@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.real_time, pytest.mark.skipif(why_not() is not None, r
 HANG_S = 1.0
 SETTINGS = {"disk.hang.timeout.ms": "1000", "metrics.listener": "", "log.cleaner.backoff.ms": "100"}
 PROMPT_S = 0.5
-"""On a machine in other use; a loop that waited for the disk would wait for seconds."""
+"""The time limit on a busy machine. A loop that waits for the disk waits for seconds."""
 STOPS_WITHIN_S = HANG_S + 10
 
 
@@ -51,7 +51,7 @@ class HangingDiskBroker:
         return await Wire.connect(self.broker.port)
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait for another process."""
+        """Wait until another process reaches the condition."""
         async with asyncio.timeout(20):
             while not holds():
                 assert self.broker.is_running, "\n".join(self.broker.log[-10:])
@@ -65,7 +65,7 @@ class HangingDiskBroker:
         await self.until(lambda: len(self.events("disk_hangs")) > seen, "the log does not say that the disk hangs")
 
     async def goes_on(self) -> None:
-        """The disk goes on; wait until the broker has noticed that."""
+        """Let the disk continue, and wait until the broker has noticed that."""
         seen = len(self.events("disk_goes_on"))
         self.held.set()
         await self.until(lambda: len(self.events("disk_goes_on")) > seen, "the log does not say that the disk goes on")
@@ -91,7 +91,7 @@ def send(wire: Wire, topic: str = "t", value: bytes = b"x") -> asyncio.Task[int]
 
 
 async def is_served(wire: Wire) -> None:
-    """Requests that need no disk are answered at once, for a while."""
+    """Check for a while that requests without disk access are answered at once."""
     for _ in range(20):
         began = time.monotonic()
         await wire.call(ApiVersionsRequest())
@@ -102,7 +102,7 @@ async def is_served(wire: Wire) -> None:
 
 
 async def prepared(machine: HangingDiskBroker) -> tuple[Wire, Wire]:
-    """A broker with an acknowledged record: connections of a writer and a bystander."""
+    """A broker with an acknowledged record, and connections of a writer and a bystander."""
     machine.broker.start()
     writer, bystander = await machine.wire(), await machine.wire()
     await writer.create_topic("t")
@@ -226,7 +226,7 @@ async def test_a_stop_goes_on_if_the_disk_does(machine: HangingDiskBroker) -> No
 
 @pytest.fixture
 async def starting(machine: HangingDiskBroker) -> subprocess.Popen[str]:
-    """A start on a disk that hangs, which the log has told."""
+    """A start on a disk that hangs. The log has reported the hang."""
     await prepared(machine)
     machine.broker.kill()
     machine.held.set(hangs=True)
@@ -240,7 +240,7 @@ async def starting(machine: HangingDiskBroker) -> subprocess.Popen[str]:
 
 
 def event_of(process: subprocess.Popen[str], *names: str) -> dict[str, Any]:
-    """Read lines until all these events have come, in any order: the last one."""
+    """Read lines until all these events have come, in any order. Returns the last one."""
     assert process.stdout is not None
     missing = set(names)
     for line in process.stdout:
@@ -276,7 +276,9 @@ async def test_a_start_on_a_disk_that_hangs_can_be_stopped(starting: subprocess.
 async def test_a_sync_that_fails_ends_the_process_and_nothing_acknowledged_is_lost(
     machine: HangingDiskBroker, calls: int, topics: list[str], failures: int, number: int
 ) -> None:
-    """Never retried: the kernel has dropped the pages that it could not write, and a second sync would succeed."""
+    """A failed sync is never retried: the kernel has dropped the pages that it could not write, and a second sync
+    would succeed.
+    """
     writer, _ = await prepared(machine)
     await writer.create_topic("first")
     wires = [await machine.wire() for _ in topics]

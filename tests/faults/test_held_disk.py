@@ -1,4 +1,4 @@
-"""The library that holds the disk calls of a process: slow, hanging and failing ones, and what it counts."""
+"""The library that holds the disk calls of a process: slow, hanging and failing calls, and their counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Power losses of the real process: the recording, the model of what survives, the judge, and some losses."""
+"""Power losses of the real process: the recording, the model of the surviving data, the judge, and some losses."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_answers_must_hold(answers: AcknowledgedWork, log: FoundPartition, expec
 @pytest.mark.thorough
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 async def test_nothing_acknowledged_is_lost_and_a_disk_that_lies_is_noticed(tmp_path: Path) -> None:
-    """Take a minute: each loss needs a start of the broker."""
+    """The test takes a minute: each loss needs a start of the broker."""
     recording = await record(tmp_path / "recorded")
     wrong: dict[str, list[str]] = {}
     points = draw_points(recording.records, POINTS, Random(7))

@@ -14,7 +14,7 @@ from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from faults.proxy import Direction, Proxy
 
 QUIET_S = 0.15
-"""Longer than an answer takes that is not held back."""
+"""Longer than the time of an answer that is not held back."""
 LOST = (ConnectionError, asyncio.IncompleteReadError)
 
 

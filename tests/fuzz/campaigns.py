@@ -38,7 +38,10 @@ UNREAD_FETCHES = 200
 
 
 class Tried(msgspec.Struct):
-    """`count`: frames, batches, answers or directories. `longest_turn_s`: CPU time of the longest turn of the loop."""
+    """`count`: the number of frames, batches, answers or directories.
+
+    `longest_turn_s`: CPU time of the longest turn of the loop.
+    """
 
     count: int
     longest_turn_s: float = 0.0
@@ -85,7 +88,7 @@ def fails(conversations: list[list[bytes]]) -> bool:
 
 
 def replay(conversations: list[list[bytes]]) -> None:
-    """Hold conversations one after the other on a new target. Raises the fault."""
+    """Play conversations one after the other on a new target. Raises the fault."""
     target = FuzzedBroker.open(**ARENA_SETTINGS)
     for conversation in conversations:
         target.talk(conversation)
@@ -94,8 +97,9 @@ def replay(conversations: list[list[bytes]]) -> None:
 
 
 def crowds(seed: int) -> Tried:
-    """Too much valid input: requests of the largest size, thousands of pipelined requests, frames that never become
-    whole, and unread answers."""
+    """Send too much valid input: requests of the largest size, thousands of pipelined requests, incomplete frames,
+    and unread answers.
+    """
     random = Random(seed)
     target = FuzzedBroker.open(**ARENA_SETTINGS)
     maker = ConversationMaker(target, random)

@@ -156,7 +156,7 @@ class ClientRun:
         await self._may_fail(admin.close(), "admin.close")
 
     async def all_is_well(self) -> None:
-        """With unaltered answers, new clients work at once."""
+        """Check that new clients work at once with unaltered answers."""
         async with Producer(**self._common) as producer:
             at = await producer.send_and_wait(TOPIC, b"well", partition=0)
         async with Consumer(**self._common) as consumer:

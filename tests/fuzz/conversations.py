@@ -27,7 +27,7 @@ SERVED: list[tuple[int, int]] = [
     if key in HANDLERS
     for version in range(APIS[key].low, high + 1)
 ]
-"""(API key, version): everything that a broker serves with all features on."""
+"""(API key, version) of every API that a broker serves with all features on."""
 
 SWELLING = [(key, version) for key, version in SERVED if any(arrays_of(APIS[key].request, version))]
 """Those of `SERVED` whose requests have arrays."""
@@ -74,7 +74,7 @@ class ConversationMaker:
         return body, grammar.lengths
 
     def swollen(self, key: int, version: int, elements: int) -> bytes:
-        """A frame of this API and version with so many elements, or of the largest allowed size."""
+        """A frame of this API and version with `count` elements, or of the largest allowed size."""
         self._correlation_id += 1
         grammar = Grammar(self.random, self.target.pools_with_batches(self.random), elements_max=elements)
         return framed(grammar.request(APIS[key], version, self._correlation_id))

@@ -1,4 +1,4 @@
-"""Odd bytes at a listener with SASL: frames of logins and of other requests, whole, spoilt and in any order."""
+"""Random bytes at a listener with SASL: frames of logins and of other requests, whole, damaged and in any order."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ MUTATIONS: Sequence[Mutation] = (
 
 
 def mutate(data: bytes, random: Random, *, times: int = 1, among: Sequence[Mutation] = MUTATIONS) -> bytes:
-    """`data` after so many random mutations."""
+    """`data` after `count` random mutations."""
     out = bytearray(data)
     for _ in range(times):
         if out:

@@ -1,4 +1,4 @@
-"""Malformed record batches: each is refused, or stored so that the broker and its clients can go on."""
+"""Malformed record batches: each is refused, or is stored and does no harm to the broker and its clients."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_any_request_is_answered_or_closes_its_own_connection(seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_crowd_that_asks_for_too_much_leaves_the_broker_well(seed: int) -> None:
-    """Each takes one or two seconds: the requests are of the largest size."""
+    """Each takes one or two seconds, because the requests are of the largest size."""
     crowds(seed)
 
 

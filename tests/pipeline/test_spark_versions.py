@@ -1,4 +1,4 @@
-"""What an older Spark lacks is said in one sentence. The missing modules are made to be missing."""
+"""The error for an older Spark names the missing feature. The tests hide the modules that it lacks."""
 
 from __future__ import annotations
 

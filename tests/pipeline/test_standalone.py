@@ -16,7 +16,7 @@ URL = "spark://127.0.0.1:7077"
 
 
 class BecameError(Exception):
-    """Instead of another program."""
+    """Raised in place of the replacement of the process by another program."""
 
 
 def run(*words: str) -> Result:
@@ -25,7 +25,7 @@ def run(*words: str) -> Result:
 
 @pytest.fixture
 def became(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, str]]]:
-    """(command, environment) of the programs that this process would be now."""
+    """(command, environment) of each program that would replace this process."""
     seen: list[tuple[list[str], dict[str, str]]] = []
 
     def execve(program: Path, command: list[str], environ: dict[str, str]) -> None:

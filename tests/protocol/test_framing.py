@@ -18,7 +18,7 @@ def framed(frames: Iterable[bytes]) -> bytes:
 
 
 def feed(buffer: FrameBuffer, data: bytes, cuts: Iterable[int]) -> list[bytes | bytearray]:
-    """The frames that come out when `data` arrives in pieces of at most these sizes, then the rest at once."""
+    """The resulting frames when `data` arrives in pieces of at most these sizes, then the rest at once."""
     frames: list[bytes | bytearray] = []
     at, pieces = 0, iter(cuts)
     while at < len(data):

@@ -1,1 +1,1 @@
-"""Scenarios: small readable scripts of what happens to a broker and its clients, and what must hold then."""
+"""Scenarios: small readable scripts of events at a broker and its clients, and of the required results."""

@@ -28,19 +28,20 @@ import msgspec
 from semel_protocol.api import APIS
 
 OUTCOMES = ("ok", "fenced", "timeout", "failed", "committed", "refused", "unavailable")
-"""How a client's step can end, whatever the client calls it.
+"""The outcomes of a client's step, in the words of scenarios.
 
-fenced: a newer instance has the transactional id. timeout: nobody knows, ask again. failed: the transaction can only
-be aborted. committed: an abort that found a commit. refused: any other answer of the broker. unavailable: no broker.
+fenced: a newer instance has the transactional id. timeout: the outcome is unknown, so ask again. failed: the
+transaction can only be aborted. committed: an abort that found a commit. refused: any other answer of the broker.
+unavailable: no broker.
 """
 
 
 class ScenarioError(Exception):
-    """A line that is not a step; says which, and what would be."""
+    """A line that is not a valid step. The message names the line and the valid form."""
 
 
 class Verb(msgspec.Struct, frozen=True):
-    """What follows a verb: `words` by name (a last one with `*` takes any number), and `options` as key=value.
+    """The syntax after a verb: `words` by name (a last one with `*` takes any number), and `options` as key=value.
 
     `options` of ("*",) takes any. `by_client`: the line begins with a client's name.
     """
@@ -111,9 +112,10 @@ EXPECTATIONS: dict[str, tuple[str, ...]] = {
     "state": ("transactional_id", "state"),
     "epoch": ("transactional_id", "least"),
 }
-"""What can be expected: values below the last stable offset (`committed`) or all of them, in order; markers (commit,
-abort) in order; that nothing is undecided; a group's offset (or `none`); the state of a transactional id; its least
-epoch."""
+"""The possible expectations: values below the last stable offset (`committed`) or all of them, in order; markers
+(commit, abort) in order; no undecided transaction; a group's offset (or `none`); the state of a transactional id;
+its least epoch.
+"""
 
 DAMAGES = ("delete", "truncate", "flip", "empty", "append", "cut")
 FILES = ("log", "index", "timeindex", "txnindex", "snapshot", "leader-epoch-checkpoint", "recovery-point", "log-start")
@@ -126,7 +128,7 @@ _SIZE = re.compile(r"(\d+)(KiB|MiB)")
 
 
 class ScenarioLine(msgspec.Struct, frozen=True):
-    """One line. `client` is the one who does it, "" for what happens to the world."""
+    """One line. `client`: the client that executes it, "" for all other lines."""
 
     line: int
     text: str
@@ -181,7 +183,7 @@ def parse(name: str, text: str) -> Scenario:
 
 
 class _ScenarioReader:
-    """Reads line after line; knows the clients there are, and which of them do something in the background."""
+    """Reads line after line. It knows the declared clients, and those with a step in the background."""
 
     def __init__(self) -> None:
         self._busy: dict[str, bool] = {}
@@ -323,7 +325,7 @@ class _ScenarioReader:
             _one_of("outcome", outcome, OUTCOMES)
 
     def unfinished(self, has_about: bool) -> Iterator[str]:
-        """What is wrong with a scenario that ends here."""
+        """The problem of a scenario that ends here; empty if there is none."""
         if not has_about:
             yield "begin with a comment that says what the scenario shows"
         if not self._started:

@@ -1,4 +1,4 @@
-"""The language of scenarios: what is a step, and what is said about a line that is none."""
+"""The language of scenarios: valid steps, and the errors of invalid lines."""
 
 from __future__ import annotations
 

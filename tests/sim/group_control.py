@@ -1,5 +1,5 @@
-"""One broker and its groups, in three scenes: a cooperative rebalance in which members die, members that are killed
-while they join, and offsets that are deleted while a transaction has written them.
+"""One broker and its groups, in three scenarios: a cooperative rebalance in which members die, members that are
+killed while they join, and offsets that are deleted while a transaction has written them.
 
 The broker is the unchanged Node. The members speak the raw wire. The seed decides the scenario and its times. Three
 rules are checked: at rest each partition has one owner; the death of a member that joins delays no other member;
@@ -43,10 +43,14 @@ SESSION_MS = 3_000
 HEARTBEAT_S = 0.3
 STARTS_WITHIN_NS = 20 * NS
 REST_NS = 4 * SESSION_MS * NS // 1_000
-"""Of a group that no member leaves any more: sessions of former members end, and rebalances after that."""
+"""The time in which a group that no member leaves any more becomes stable: former sessions end, and rebalances
+follow.
+"""
 CHURN_S = 8.0
 JOINED_WITHIN_S = SESSION_MS / 1_000 + 1.5
-"""After members of a generation were killed: their sessions, the heartbeats of the others, and the rebalance."""
+"""The time limit after members of a generation were killed: their sessions, heartbeats of the others, and the
+rebalance.
+"""
 REJOIN = (ErrorCode.REBALANCE_IN_PROGRESS,)
 LOST = (OSError, EOFError, TimeoutError)
 

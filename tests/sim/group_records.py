@@ -1,4 +1,4 @@
-"""What the logs of `__consumer_offsets` say about groups: committed offsets, and eras.
+"""The facts about groups in the logs of `__consumer_offsets`: committed offsets, and eras.
 
 A group without members may begin anew: it may change its protocol or be forgotten, and then counts its generations
 (epochs, in the consumer protocol) from 1 again. An era of a group lasts as long as each of its memberships has a member
@@ -90,7 +90,10 @@ class Eras:
             group.note()
 
     def beginnings(self, group_id: str) -> int | None:
-        """How often the group has begun: it was not there, or without members changed its protocol. None: not known."""
+        """How often the group has begun: after its creation, or after a change of protocol without members.
+
+        None: not known.
+        """
         group = self._groups.get(group_id)
         return None if group is None or group.index in self._shortened else group.beginnings
 

@@ -12,7 +12,7 @@ TIMES = 20
 def check_look_ups(log: Log) -> None:
     """Assert that the record with the newest timestamp, and the first ones at or after some times, are found.
 
-    After crashes and truncations, the indexes by time were written again, or lost some entries.
+    Crashes and truncations have rebuilt the indexes by time, or removed some of their entries.
     """
     found = [
         (record.offset, max(record.timestamp, -1))

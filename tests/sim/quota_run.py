@@ -30,7 +30,7 @@ QUOTA_EXCEEDED = "quota-exceeded"
 RATE = 20_000
 BATCH_BYTES = 5_000
 WINDOW_S = 11
-"""Of a quota: in its first window a client may send at once what it may send in all of it."""
+"""The window of a quota. In its first window a client may send the quota of the whole window at once."""
 FOR_S = 60
 STARTS_WITHIN_NS = 20 * NS
 CLIENTS_MAX = 8

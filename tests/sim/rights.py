@@ -41,7 +41,7 @@ SETTINGS: Mapping[str, Any] = {
 
 
 class RightKind(StrEnum):
-    """The rights that a run takes away."""
+    """The kinds of rights that a run takes away."""
 
     WRITE_TOPIC = "write topic"
     READ_TOPIC = "read topic"
@@ -74,7 +74,7 @@ RIGHTS_OF: Mapping[str, tuple[RightKind, ...]] = {
 
 
 class Right(msgspec.Struct, frozen=True):
-    """What the client on `host` may do with the resource of this name."""
+    """A right of the client on `host` to the resource of this name."""
 
     host: str
     what: RightKind
@@ -142,12 +142,12 @@ class Rights:
             self._wanted.pop(right, None)
 
     def end(self) -> None:
-        """Give everything back; then the administrator's process ends."""
+        """Give all rights back; then the administrator's process ends."""
         self._wanted.clear()
         self._is_over = True
 
     async def main(self, host: Host) -> None:
-        """Make the entries what they should be, again and again, whatever fails meanwhile."""
+        """Write the wanted entries again and again, until all requests have succeeded."""
         while True:
             try:
                 async with Admin(bootstrap_servers=self._address, edge=SimEdge(host)) as admin:
@@ -183,7 +183,7 @@ def filter_of(acl: Acl) -> AclFilter:
 
 
 def names_of(topics: Iterable[str], ids: Iterable[str], groups: Iterable[str]) -> dict[RightKind, list[str]]:
-    """The names for which each right is given or taken, as `Rights` wants them."""
+    """The names for which each right is given or taken, in the form that `Rights` takes."""
     return {
         RightKind.WRITE_TOPIC: list(topics),
         RightKind.READ_TOPIC: list(topics),

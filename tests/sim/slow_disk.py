@@ -1,9 +1,9 @@
 """Brokers on slow disks, with clients that make them create, roll, sweep and delete many logs, and a bystander.
 
-The brokers are the unchanged Node. The seed decides their number, how long a sync takes, when a disk hangs, and what
-the clients do. These rules are checked: the disk holds no turn of a broker's loop for long (`stalls`); the broker
+The brokers are the unchanged Node. The seed decides their number, the time of a sync, the hangs of a disk, and the acts
+of the clients. These rules are checked: the disk holds no turn of a broker's loop for long (`stalls`); the broker
 answers each request of the bystander in time, because none of them needs the disk; brokers with other disks lead in
-place of one whose disk hangs; and everything goes on when the disk does.
+place of one whose disk hangs; and all work continues when the disk does.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ ACTS: tuple[Callable[[Clients], Awaitable[None]], ...] = (
 
 
 class Act(msgspec.Struct, frozen=True):
-    """What the clients of one host do, again and again."""
+    """The repeated act of the clients of one host."""
 
     host: str
     what: str

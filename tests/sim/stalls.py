@@ -27,11 +27,13 @@ PACKAGES = ("semel_storage", "semel_broker")
 DISK = ("os_disk.", "memory_disk.")
 STACK_SHOWN = 6
 STILL_WAITS: dict[str, str] = {}
-"""Functions in which the loop still waits, with the reason. A function is removed from here when it waits no more."""
+"""Functions in which the loop still waits, with the reason. Remove a function when it no longer waits."""
 
 
 class Turn(msgspec.Struct):
-    """One turn of the loop: the time that the disk has held it, in total, and in each function that is not known."""
+    """One turn of the loop: the time that the disk has held it, in total, and in each function that is not in
+    STILL_WAITS.
+    """
 
     number: int
     began_ns: int

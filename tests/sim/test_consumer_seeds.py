@@ -1,5 +1,6 @@
-"""Seeds with nothing but a group of the consumer protocol: `make sim WORKLOAD=consumers`, `consumer-pipeline` or
-`consumer-churn`. `make test` runs five of each."""
+"""Seeds whose only workload is a group of the consumer protocol: `make sim WORKLOAD=consumers`, `consumer-pipeline`
+or `consumer-churn`. `make test` runs five of each.
+"""
 
 from __future__ import annotations
 

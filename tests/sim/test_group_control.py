@@ -1,4 +1,4 @@
-"""Nothing is found in the scenes of groups. `ablations/groups.py` shows that each rule finds its fault."""
+"""The group scenarios have no findings. `ablations/groups.py` shows that each rule finds its fault."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_seeds_of_the_swarm_have_slow_disks_and_nothing_is_found(brokers: int, s
 
 
 def test_a_wait_that_is_not_known_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the names of new segments were synced at once."""
+    """A cut makes the broker sync the names of new segments at once."""
     monkeypatch.setattr(SimDisk, "sync_dir_later", SimDisk.sync_dir)
     found = "\n".join(SlowDiskRun(2).execute())
     assert "loop-waits-for-disk" in found
@@ -52,7 +52,7 @@ def test_a_wait_that_is_not_known_is_found_and_named(monkeypatch: pytest.MonkeyP
 
 
 def test_small_syncs_that_hold_the_loop_again_and_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the measure did not end them: see `SyncPace`."""
+    """A cut keeps the measure from ending them: see `SyncPace`."""
     monkeypatch.setattr(sync_pace.SyncPace, "is_quick", property(lambda self: True))
     monkeypatch.setattr(sync_pace.SyncPace, "is_quick_together", property(lambda self: True))
     assert any("loop-waits-for-disk" in each and "Flusher" in each for each in SlowDiskRun(10).execute())

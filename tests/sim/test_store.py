@@ -45,7 +45,7 @@ SUITE = {
 }
 
 
-class SimHouse(StoreSetup):
+class SimStoreSetup(StoreSetup):
     """See `broker.cluster.store_setups`."""
 
     def __init__(self, machine: SimStore, host: Host) -> None:
@@ -97,7 +97,7 @@ async def soon(waiting: Awaitable[Any]) -> Any:
 @pytest.mark.parametrize("name", SUITE)
 def test_suite_of_every_store(name: str, weather: str) -> None:
     async def main(machine: SimStore, host: Host) -> None:
-        store_setup = SimHouse(machine, host)
+        store_setup = SimStoreSetup(machine, host)
         given = {"store": store_setup.store, "store_setup": store_setup}
         await SUITE[name](**{wanted: given[wanted] for wanted in inspect.signature(SUITE[name]).parameters})
         await store_setup.close()

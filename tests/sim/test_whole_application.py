@@ -41,7 +41,7 @@ def test_each_input_has_one_output_for_a_blow_before_any_step(blow: Blow, versio
 async def transform_and_commit_apart(
     writer: RecordingProducer, member: RecordingMember, batches: dict[TopicPartition, Any]
 ) -> None:
-    """As in an application that is not exactly once."""
+    """Commit outputs and offsets separately, as an application without exactly once does."""
     txn = writer.recorder.beginning(enrich.ID)
     async with writer.producer.transaction():
         for records in batches.values():

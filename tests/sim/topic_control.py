@@ -52,7 +52,7 @@ NAMES = ("a", "b", "c.d", "c_d", "e")
 BATCH = build_batch([Record(0, 0, None, b"x")])
 LOOK_EVERY_NS = NS // 20
 HANDS = 3
-"""Tasks on each broker that change topics."""
+"""The number of tasks on each broker that change topics."""
 REFUSALS = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -66,10 +66,11 @@ REFUSALS = (
 
 
 class Operator:
-    """What an operator knows from the answers of all brokers. One request is under way at a time.
+    """The state of the topics as an operator knows it from the answers of all brokers. One request is under way at a
+    time.
 
-    `known`: what the store had of each key when a request about it was answered: the part that the operator changes, or
-    None. A key is not in it while the outcome of a request is unknown.
+    `known`: for each key the part that the operator changes, as of the last answered request about it, or None. A key
+    is missing while the outcome of a request is unknown.
     """
 
     def __init__(self, store: SimStore) -> None:
@@ -92,7 +93,7 @@ class Operator:
         self.unanswered += 1
 
     def answered(self, key: str, what: str, *, exists: bool) -> None:
-        """The request about this key was answered: there is such a thing, or not."""
+        """The request about this key was answered: the topic or setting exists, or it does not."""
         self.answers += 1
         self.unanswered -= 1
         self.known[key] = there = self._there(key)
@@ -100,7 +101,7 @@ class Operator:
             self.wrong.append(f"the operator was answered {what} for {key}, and the store has {there!r}")
 
     def late_changes(self) -> Iterator[str]:
-        """Differences between the store and what it had at the last answers, while no request is under way."""
+        """Differences between the store and its state at the last answers, while no request is under way."""
         for key, known in self.known.items() if not self.is_busy else ():
             if (there := self._there(key)) != known:
                 yield f"{key} was {known!r} when the operator was answered, and is {there!r}"
@@ -157,7 +158,7 @@ class TopicBroker(ControlBroker):
         await asyncio.gather(super()._change(control, store, rng), self._operate(quotas, rng), *asked)
 
     async def _operate(self, quotas: QuotaStore, rng: Random) -> None:
-        """Carry out requests of the operator, when this broker happens to be asked."""
+        """Carry out the operator's requests that go to this broker."""
         while not self.is_at_rest:
             await asyncio.sleep(rng.expovariate(1))
             if self.operator.is_busy:
@@ -276,7 +277,7 @@ class TopicRun(ControlRun):
         return super()._look() or bool(self.wrong)
 
     def _is_well(self) -> bool:
-        """Also: nothing is left of deleted topics."""
+        """Also check that no files of deleted topics are left."""
         return super()._is_well() and not any(
             broker.known is None or list(strange(broker.known)) or list(left(broker.known)) for broker in self._own()
         )

@@ -1,1 +1,1 @@
-"""A broker that works for a long time: does what it holds level off?"""
+"""A broker that runs for a long time: does its memory level off?"""

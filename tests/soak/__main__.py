@@ -36,7 +36,7 @@ class InspectedBroker(BrokerProcess):
 
 
 def settings(expire_s: float) -> dict[str, str]:
-    """All that clients leave behind expires after `expire_s`, and is looked for four times as often.
+    """Settings with which all state of clients expires after `expire_s`; the sweeps run four times as often.
 
     Offsets expire after whole minutes. Few internal partitions and small segments: each is compacted within the soak.
     """
@@ -97,7 +97,7 @@ class Soak:
         self._objects: Counter[str] = Counter()
 
     async def run(self) -> list[str]:
-        """Work and look until the time is over. Returns the problems."""
+        """Run rounds and sample until the time is over. Returns the problems."""
         await self._work.prepare()
         stop = asyncio.Event()
         work = asyncio.create_task(self._work.run(stop))

@@ -1,4 +1,4 @@
-"""What a process holds, minute by minute, and whether it levels off."""
+"""The resources of a process, minute by minute, and whether they level off."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def judge(samples: Sequence[GaugeSample]) -> list[str]:
 
 
 def inspected(socket_path: Path) -> dict[str, Any]:
-    """What `soak.inspected_broker` tells of itself."""
+    """The report of `soak.inspected_broker` about itself."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(socket_path))
         data = b"".join(iter(lambda: connection.recv(1 << 16), b""))
@@ -72,7 +72,7 @@ def inspected(socket_path: Path) -> dict[str, Any]:
 
 
 def disk_bytes(directory: Path) -> int:
-    """Bytes that the files of a directory take. A file that is removed meanwhile counts nothing."""
+    """The bytes that the files of a directory take. A file that is removed meanwhile counts as 0."""
     total = 0
     for folder, _, names in os.walk(directory):
         for name in names:

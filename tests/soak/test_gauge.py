@@ -1,4 +1,4 @@
-"""What a process holds is judged to level off: the mean of its last third against the mean of its middle third."""
+"""The resources of a process level off: the mean of the last third is compared with that of the middle third."""
 
 from __future__ import annotations
 

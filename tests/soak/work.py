@@ -42,7 +42,7 @@ class SoakWorkload:
             await admin.create_topics([*topics, NewTopic(COMPACTED, 1, 1, topic_configs=compact)])
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Raise what a round raises: in a soak nothing fails."""
+        """Raise the error of a round: in a soak no round may fail."""
         kinds = (
             self.new_producer,
             self.new_transactional_id,
@@ -132,7 +132,7 @@ class SoakWorkload:
             await producer.flush()
 
     async def short_connections(self) -> None:
-        """Ten connections: some ask for the versions, some end without a word."""
+        """Ten connections: some request ApiVersions, some end without a request."""
         port = int(self._bootstrap.rpartition(":")[2])
         for number in range(10):
             wire = await Wire.connect(port)

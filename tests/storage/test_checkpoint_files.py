@@ -1,4 +1,4 @@
-"""The checkpoint files are written once for all that was noted, and never an older state after a newer one."""
+"""The checkpoint files are written once for all noted changes, and never with an older state after a newer one."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_partitions_are_those_with_a_directory(disk: MemoryDisk) -> None:
 
 @pytest.mark.skipif(find_syncfs() is None, reason="no syncfs that reports errors on this machine")
 def test_a_close_of_many_logs_shares_its_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has records, epochs and sealed segments that are not durable: a stop must not take a sync for each."""
+    """Each log has unsynced records, epochs and sealed segments. A stop must not need a sync for each."""
     disk = OsDisk()
     directory = LogDirectory.open(disk, str(tmp_path / "data"), node_id=1, cluster_id="c", directory_id="d")
     for partition in range(COUNT):
@@ -438,7 +438,7 @@ async def test_a_new_log_syncs_nothing_before_its_first_record_is_synced(disk: M
 
 
 def test_records_whose_topic_id_a_power_loss_took_are_set_aside(disk: MemoryDisk) -> None:
-    """Their topic may have been deleted meanwhile: a new one of that name must not get them."""
+    """Their topic may have been deleted meanwhile. A new topic of that name must not get them."""
     add(open_directory(disk), "t", batches=3)
     log = disk.open("data/t-0/00000000000000000000.log")
     disk.sync_dir("data")
@@ -505,8 +505,9 @@ async def test_a_log_rolls_once_the_name_of_its_segment_is_durable(disk: MemoryD
 
 
 async def test_a_deletion_waits_for_what_a_thread_writes_into_the_directory(disk: MemoryDisk) -> None:
-    """A write into a directory that is gone would end the process, and one that comes later still would put the epochs
-    of the deleted log into a new one of the name.
+    """A write into a removed directory would end the process.
+
+    A later write would put the epochs of the deleted log into a new log of the name.
     """
     directory = open_directory(disk)
     add(directory, "t", batches=1)

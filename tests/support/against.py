@@ -28,7 +28,7 @@ CLEANING_TIMEOUT_S = 50
 FIXTURES = ("broker", "bootstrap", "semel_broker", "semel")
 """The names of the fixtures that tests take their broker from, or a shell that runs commands on it."""
 NOT_YET = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE)
-"""What a broker answers that still verifies: it does not know the transactional id, or it has ended."""
+"""The errors of a broker that still verifies: the transactional id is unknown, or the transaction has ended."""
 FAKES = ("fake_broker", "cluster")
 """The names of fixtures with scripted brokers."""
 

@@ -26,7 +26,7 @@ NO_FSYNC_FLAG = "--unsafe-no-fsync"
 
 
 def binary() -> str | None:
-    """Where etcd is, or None."""
+    """The path of etcd, or None."""
     named = os.environ.get("SEMEL_ETCD")
     if named:
         return named
@@ -70,7 +70,7 @@ class EtcdProcess:
         help_text = subprocess.run([found, "--help"], capture_output=True, check=False)
         self._knows = (help_text.stdout + help_text.stderr).decode(errors="replace")
         self.tells_progress = PROGRESS_FLAG in self._knows
-        """Whether progress notifications can be sent each second (etcd 3.5 and later), and not every ten minutes."""
+        """Whether progress notifications can be sent each second (etcd 3.5 and later) instead of every ten minutes."""
 
     @property
     def url(self) -> str:
@@ -114,7 +114,7 @@ class EtcdProcess:
         return False
 
     def call(self, path: str, request: dict[str, Any], timeout_s: float = 10) -> dict[str, Any]:
-        """One call of the JSON gateway, not by way of the code under test. Raises OSError."""
+        """One call of the JSON gateway, independent of the code under test. Raises OSError."""
         body = json.dumps(request).encode()
         post = urllib.request.Request(self.url + path, body)
         with urllib.request.urlopen(post, timeout=timeout_s, context=self._tls) as answer:
@@ -134,7 +134,7 @@ class EtcdProcess:
             self._process = None
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay, answers stay out."""
+        """Send SIGSTOP: connections stay open, and no answers arrive."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         os.waitpid(self._process.pid, os.WUNTRACED)  # its threads stop one after the other

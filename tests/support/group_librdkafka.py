@@ -17,10 +17,10 @@ POLL_S = 0.1
 CALL_S = 30
 """The timeout of one call of a producer."""
 STUCK_S = 45
-"""Longer than CALL_S: a call that takes so long is one that does not return."""
+"""Longer than CALL_S. A call that takes so long does not return."""
 COMMIT_S = 60
 LOST = ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "_STATE")
-"""Errors of a commit that do not pass."""
+"""Errors of a commit that a retry cannot solve."""
 
 
 class LibrdkafkaMember(ProgramMember):
@@ -74,7 +74,7 @@ class LibrdkafkaMember(ProgramMember):
         consumer.close()
 
     def _is_error(self, message: Message) -> bool:
-        """Say an error, which librdkafka itself retries if it is not fatal."""
+        """Print an error. librdkafka itself retries it if it is not fatal."""
         error = message.error()
         if error is None:
             return False
@@ -83,7 +83,7 @@ class LibrdkafkaMember(ProgramMember):
         return True
 
     def _commit(self, consumer: Consumer) -> None:
-        """Repeated until it succeeds: while the coordinator moves, or until the member knows its next epoch."""
+        """Repeat a commit until it succeeds: while the coordinator moves, or until the member knows its next epoch."""
         deadline = time.monotonic() + COMMIT_S
         while True:
             try:
@@ -99,7 +99,9 @@ class LibrdkafkaMember(ProgramMember):
     # --- transactions ---
 
     def transform(self) -> None:
-        """With new clients after each error that ends a producer, as a supervisor would start a new process."""
+        """Transform with new clients after each error that ends a producer, as a supervisor would start a new
+        process.
+        """
         while not self.is_leaving.is_set():
             consumer = self._consumer()
             try:

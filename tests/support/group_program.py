@@ -1,10 +1,10 @@
-"""What programs with members of a group share: the job as JSON, commands on stdin, events on stdout.
+"""The shared part of programs with members of a group: the job as JSON, commands on stdin, events on stdout.
 
-A program runs its members in threads. Each event is a line of JSON: the time, the member, what happens, more values.
-The time is that of the machine's monotonic clock, so events of several programs can be put in order.
+A program runs its members in threads. Each event is a line of JSON: the time, the member, the event, more values. The
+time is that of the machine's monotonic clock, so events of several programs can be put in order.
 
 Commands: `start NAME`, `stop NAME`, `stop` (all members, then the program ends), `hold MOMENT` (workers wait there in
-their next transaction), and `go` (they go on).
+their next transaction), and `go` (they continue).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ProgramMember(threading.Thread):
             print(json.dumps([time.monotonic(), self.name, what, *more]), flush=True)
 
     def reach(self, moment: str) -> None:
-        """Say that a transaction has come to this moment, and wait for `go` if the job says so."""
+        """Report that a transaction has come to this moment, and wait for `go` if the job has a hold there."""
         self.say(moment)
         if moment == self._hold:
             self.say("held")

@@ -53,7 +53,9 @@ class SemelProgramMember(ProgramMember):
                     self.say("committed", 1)
 
     async def _transform(self) -> None:
-        """With new clients after each error that ends a producer, as a supervisor would start a new process."""
+        """Transform with new clients after each error that ends a producer, as a supervisor would start a new
+        process.
+        """
         while not self.is_leaving.is_set():
             producer = Producer(
                 bootstrap_servers=self.job.bootstrap,
@@ -88,7 +90,7 @@ class SemelProgramMember(ProgramMember):
 
 
 class EventListener(ConsumerRebalanceListener):
-    """Says what is assigned, revoked and lost."""
+    """Prints assigned, revoked and lost partitions."""
 
     def __init__(self, member: ProgramMember) -> None:
         self._member = member

@@ -1,4 +1,4 @@
-"""Logs for tests: a data directory on a memory disk, batches in one line, and what a log holds as plain records."""
+"""Logs for tests: a data directory on a memory disk, batches in one line, and the content of a log as plain records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 async def no_pause() -> None:
-    """For work that nobody waits for."""
+    """The pause of a step in a test: none."""
 
 
 class DataDirectory:
@@ -61,12 +61,12 @@ class DataDirectory:
         return self.open()
 
     def kill_and_open(self) -> Log:
-        """The process dies; what it wrote is there."""
+        """Kill the process and open the log again: all written data remains."""
         self.disk.kill()
         return self.open()
 
     def crash_and_open(self) -> Log:
-        """The power fails; what was not synced is gone."""
+        """Cut the power and open the log again: unsynced data is lost."""
         self.disk.crash()
         return self.open()
 
@@ -104,7 +104,7 @@ def batch_of(
 
 
 def records_of(log: Log, offset: int | None = None) -> list[Record]:
-    """All records from `offset` (default: the start) on, read as a consumer reads them."""
+    """All records from `offset` (default: the start) on, decoded as a consumer decodes them."""
     at = log.start_offset if offset is None else offset
     first = at
     found: list[Record] = []

@@ -22,7 +22,7 @@ from support.virtual_time import PromptDisk
 
 SMALL = OsDisk.sync_if_quick.__code__.co_qualname
 START_AND_STOP = ("node.Node.start", "node.Node.stop")
-"""The broker does not serve then."""
+"""Functions of the start and the stop, during which the broker does not serve."""
 
 
 class LoopWaitsForDiskError(AssertionError):
@@ -45,14 +45,14 @@ def check(what: str, frame: FrameType) -> None:
 
 
 def _is_handed_over(frame: FrameType | None) -> bool:
-    """Whether a thread would do this: in virtual time it is done at once."""
+    """Whether a thread would make this call. In virtual time it is made at once."""
     while frame is not None and frame.f_code is not PromptDisk.submit.__code__:
         frame = frame.f_back
     return frame is not None
 
 
 def guarded(call: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """`call`, which may not be made on the thread of a running loop."""
+    """`call` with a check that no running loop is on its thread."""
 
     def checked(*arguments: Any) -> Any:
         check(name, sys._getframe(1))
@@ -69,5 +69,5 @@ def guard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def loop_syncs_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sync on the thread of a running loop raise LoopWaitsForDiskError."""
+    """Let a sync on the thread of a running loop raise LoopWaitsForDiskError."""
     guard(monkeypatch)

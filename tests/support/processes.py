@@ -18,9 +18,10 @@ NO_RESERVE = {"log.min.free.bytes": "0"}
 
 
 async def why_it_failed(process: asyncio.subprocess.Process) -> str:
-    """The exit status and the stderr of a process that has not said what a test waits for; it is killed if it runs.
+    """The exit status and the stderr of a process without the expected output. A running process is killed.
 
-    For the message of the test: without it a failure that occurs once in a thousand runs cannot be explained.
+    The text is for the message of the test: without it a failure that occurs once in a thousand runs cannot be
+    explained.
     """
     status = "it ended with status"
     try:
@@ -52,7 +53,7 @@ class BrokerProcess:
         self.ports: dict[str, int] = {}
         self.log: list[str] = []
         self.is_read = threading.Event()
-        """While it is not set, the output of the broker is not read."""
+        """While it is not set, the test does not read the broker's output."""
         self.is_read.set()
         self._process: subprocess.Popen[str] | None = None
         self._is_ready = False
@@ -114,7 +115,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def ended(self, timeout_s: float = 30) -> int:
-        """Wait until it has ended by itself: the exit status."""
+        """Wait until the process has ended by itself. Returns the exit status."""
         with self._lock:
             assert self._process is not None, "the broker was not started"
             status = self._process.wait(timeout_s)
@@ -124,15 +125,15 @@ class BrokerProcess:
             return status
 
     def kill(self) -> None:
-        """SIGKILL: what is not on its way to the disk is gone."""
+        """Send SIGKILL: data that has not reached the kernel is lost."""
         self._end(signal.SIGKILL)
 
     def stop(self, timeout_s: float = 30) -> int:
-        """SIGTERM, and the exit status."""
+        """Send SIGTERM. Returns the exit status."""
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill_and_restart(self, down_s: float = 0.3) -> None:
-        """SIGKILL now; a thread starts it again after `down_s`, while the caller goes on."""
+        """Send SIGKILL now. A thread starts the broker again after `down_s`."""
         self.kill()
 
         def later() -> None:

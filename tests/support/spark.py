@@ -61,7 +61,7 @@ class SparkCluster:
         self.stop()
 
     def stop(self) -> None:
-        """SIGKILL for all of it, executors included."""
+        """Send SIGKILL to all processes, executors included."""
         for process in self._processes:
             if process.poll() is None:
                 for each in [*psutil.Process(process.pid).children(recursive=True), process]:

@@ -1,4 +1,4 @@
-"""One small face over clients that semel did not write, so that every test runs with each of them."""
+"""One interface over clients that semel did not write, so that each test runs with all of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StrangerMember(threading.Thread):
 
 
 class ConfluentStranger:
-    """confluent-kafka: librdkafka behind a Python face."""
+    """confluent-kafka: librdkafka with a Python interface."""
 
     name = "confluent-kafka"
 
@@ -116,7 +116,7 @@ class ConfluentStranger:
         return rows
 
     def read_to_end(self, topic: str, isolation: str = "read_committed", timeout_s: float = 60) -> list[StrangerRecord]:
-        """All records of a topic that is not written to meanwhile."""
+        """All records of a topic without concurrent writes."""
         from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
         config = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
@@ -258,7 +258,7 @@ class KafkaPythonStranger:
 
 
 class AiokafkaStranger:
-    """aiokafka, or any module that has its names."""
+    """aiokafka, or any module with its names."""
 
     name = "aiokafka"
     module = "aiokafka"
@@ -357,7 +357,7 @@ class AiokafkaStranger:
 
 
 class SemelStranger(AiokafkaStranger):
-    """Our own client under aiokafka's names: moving over is a change of import."""
+    """semel's own client under aiokafka's names."""
 
     name = "semel"
     module = "semel.aiokafka"

@@ -17,7 +17,7 @@ from support.etcd import EtcdProcess
 from support.processes import BrokerProcess
 
 NAME = "three"
-"""The cluster's, and of its keys in etcd."""
+"""The name of the cluster, and the prefix of its keys in etcd."""
 NODES = (1, 2, 3)
 WAIT_S = 120
 LOOK_S = 0.02
@@ -32,7 +32,7 @@ class EtcdAndThreeBrokers:
         self._directory = directory
         self._settings = settings
         self.own_settings: dict[int, dict[str, str]] = {}
-        """Those of one broker, by node id; to be filled before `start`."""
+        """The settings of single brokers, by node id; fill it before `start`."""
 
     def start(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -60,11 +60,11 @@ class EtcdAndThreeBrokers:
 
     @property
     def addresses(self) -> str:
-        """Of all brokers, as clients take them."""
+        """The addresses of all brokers, as bootstrap servers."""
         return ",".join(process.address for process in self.brokers.values())
 
     def create(self, topic: str, assignments: list[list[int]]) -> None:
-        """A topic with these replicas, all of them in sync when this returns."""
+        """Create a topic with these replicas. Returns once all of them are in sync."""
 
         async def create(admin: Admin) -> None:
             await admin.create_topics([NewTopic(topic, replica_assignments=dict(enumerate(assignments)))])
@@ -73,7 +73,7 @@ class EtcdAndThreeBrokers:
         self.wait(topic, lambda partition: len(partition.isr) == len(partition.replicas) and partition.leader >= 0)
 
     def wait(self, topic: str, is_so: Callable[[PartitionMetadata], bool]) -> float:
-        """Until all partitions of the topic are like that; the seconds it took."""
+        """Wait until all partitions of the topic reach the condition. Returns the seconds."""
 
         async def look(admin: Admin) -> None:
             async with asyncio.timeout(WAIT_S):

@@ -1,4 +1,6 @@
-"""The tiers of the suite: `make test` runs a part of what is played by seed or by name, `make test-all` everything."""
+"""The tiers of the suite: `make test` runs a part of the tests with seeds or names, `make test-all` runs all of
+them.
+"""
 
 from __future__ import annotations
 

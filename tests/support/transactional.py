@@ -1,4 +1,4 @@
-"""Consume-transform-produce with other people's clients, each input answered by `done-<input>` in one transaction."""
+"""Consume-transform-produce with third-party clients: each input gets `done-<input>` in one transaction."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class TransactionalClient(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
     def step(self, abort: bool) -> int:
-        """One batch as one transaction; how many inputs were committed. Aborted ones are read again."""
+        """Run one batch as one transaction. Returns the number of committed inputs. Aborted ones are read again."""
 
 
 class TransactionalClientBase:
-    """What all pipelines share: how long to go on, and what to do when the broker dies."""
+    """The shared part of all pipelines: the loop, and the reaction to a dead broker."""
 
     name = ""
 
@@ -36,7 +36,7 @@ class TransactionalClientBase:
         self.left = False
 
     def run(self, count: int, abort_every: int = 0) -> None:
-        """Until `count` inputs are committed; every `abort_every`-th transaction is aborted."""
+        """Run until `count` inputs are committed. Every `abort_every`-th transaction is aborted."""
         done = transactions = 0
         deadline = time.monotonic() + PATIENCE_S
         while done < count:
@@ -45,7 +45,7 @@ class TransactionalClientBase:
             done += self.step(abort=bool(abort_every) and transactions % abort_every == 0)
 
     def keep_alive(self, count: int, between: Callable[[int], None]) -> None:
-        """Like `run`, but whatever error ends a pipeline is answered by a new one, as a supervisor would."""
+        """As `run`, but any error that ends a pipeline starts a new one, as a supervisor would."""
         deadline = time.monotonic() + 2 * PATIENCE_S
         while self.committed() < count:
             assert time.monotonic() < deadline, f"{self.committed()} of {count} inputs after {2 * PATIENCE_S} s"
@@ -58,7 +58,7 @@ class TransactionalClientBase:
                 continue
 
     def committed(self) -> int:
-        """Inputs below the group's committed offsets, asked of the broker."""
+        """The inputs below the group's committed offsets, read from the broker."""
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         consumer = Consumer({"bootstrap.servers": self.address, "group.id": self.group})
@@ -183,7 +183,7 @@ class ConfluentPipeline(TransactionalClientBase):
 
 
 class ConfluentOfTheConsumerProtocol(ConfluentPipeline):
-    """Its consumer is a member of KIP-848."""
+    """A pipeline whose consumer uses the consumer protocol (KIP-848)."""
 
     name = "confluent-kafka-consumer-protocol"
     group_settings: ClassVar[dict[str, Any]] = {"group.protocol": "consumer"}  # the broker decides on the session
@@ -257,7 +257,7 @@ class KafkaPythonPipeline(TransactionalClientBase):
 
 
 class AiokafkaPipeline(TransactionalClientBase):
-    """aiokafka, or semel under its names; the asyncio client driven one step at a time."""
+    """aiokafka, or semel under its names: an asyncio client that runs one step at a time."""
 
     name = "aiokafka"
     module = "aiokafka"

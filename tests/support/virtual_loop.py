@@ -1,8 +1,8 @@
-"""An event loop whose time is virtual and whose network is memory: no waiting, no ports, the same run every time.
+"""An event loop with virtual time and a network in memory: no waiting, no ports, the same run every time.
 
-Time stands still while anything can run and jumps to the next timer when nothing can, so that a long poll costs
-nothing. When there is no timer either, no further event is possible: `NothingScheduledError`. Each turn of the loop is
-measured in CPU time of its thread, so that a busy machine does not count.
+Time stands still while any callback is ready, and jumps to the next timer when none is, so that a long poll costs
+nothing. Without a timer no further event is possible: `NothingScheduledError`. Each turn of the loop is measured in CPU
+time of its thread, so that a busy machine does not count.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ HIGH_WATER_BYTES = 64 << 10
 
 
 class NothingScheduledError(Exception):
-    """All tasks wait, and no timer or message is under way."""
+    """All tasks wait, and there is neither a timer nor a message in transit."""
 
 
 class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unused-ignore]
-    """Where a loop would sleep, time passes."""
+    """The virtual clock. It advances where a real loop would sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,12 +41,12 @@ class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unuse
         self._began = thread_time()
 
     def begin(self) -> None:
-        """From here on it is the loop's doing."""
+        """Begin to count CPU time for the loop's turn."""
         self._began = thread_time()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """What is done inside does not count."""
+        """Do not count the CPU time inside this context."""
         began = thread_time()
         try:
             yield
@@ -66,7 +66,7 @@ class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unuse
 
 
 ENDED = asyncio.Protocol()
-"""The protocol of a connection that is over."""
+"""The protocol of a closed connection."""
 
 
 class Transport(asyncio.Transport):
@@ -128,7 +128,7 @@ class Transport(asyncio.Transport):
         return max(0, self.other._inbox_bytes - self._loop.kernel_bytes)
 
     def kept_bytes(self) -> int:
-        """Of all that was written at once and of which the kernel has not taken the last byte, as uvloop keeps it."""
+        """The bytes of each write of which the kernel has not taken the last byte; uvloop keeps whole buffers."""
         self._drop_taken()
         return sum(size for _, size in self._writes)
 
@@ -202,13 +202,13 @@ class Transport(asyncio.Transport):
         self.close()
 
     def _lose(self) -> None:
-        """As the transports of asyncio and uvloop: nothing of the protocol is kept."""
+        """Drop the protocol, as the transports of asyncio and uvloop do."""
         protocol, self._protocol = self._protocol, ENDED
         protocol.connection_lost(None)
 
 
 class _Listening:
-    """As much of a socket as those look at who listen."""
+    """The methods of a listening socket that servers use."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -218,7 +218,7 @@ class _Listening:
 
 
 class VirtualServer:
-    """As much of asyncio.Server as is used."""
+    """The methods of asyncio.Server that are used."""
 
     def __init__(self, loop: VirtualLoop, port: int) -> None:
         self._loop, self._port = loop, port
@@ -228,10 +228,10 @@ class VirtualServer:
         self._loop.listeners.pop(self._port, None)
 
     async def start_serving(self) -> None:
-        """It has never not done so."""
+        """Do nothing: the server serves from the start."""
 
     async def wait_closed(self) -> None:
-        """There is nothing to wait for."""
+        """Return at once."""
 
 
 class Timer(asyncio.Handle):
@@ -252,8 +252,11 @@ class Timer(asyncio.Handle):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """`errors`: what reached the loop because nobody had caught it. `longest_turn_s`: CPU time between two looks.
-    `kernel_bytes`: what the kernel takes of a connection in each direction before its peer reads."""
+    """`errors`: exceptions that reached the loop because no code caught them.
+
+    `longest_turn_s`: CPU time between two looks. `kernel_bytes`: the bytes that the kernel takes of a connection in
+    each direction before its peer reads.
+    """
 
     def __init__(self) -> None:
         self._clock = _Clock()
@@ -289,7 +292,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().run_forever()
 
     def uncounted(self) -> AbstractContextManager[None]:
-        """For the work of a test amid a turn: it is not the turn's."""
+        """Do not count the work of a test inside this context."""
         return self._clock.stopped()
 
     @contextmanager
@@ -324,7 +327,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_: object
     ) -> tuple[Transport, asyncio.BaseProtocol]:
-        """Raise ConnectionRefusedError where nobody listens, socket.gaierror for another host than this one."""
+        """Raise ConnectionRefusedError without a listener, socket.gaierror for another host than this one."""
         if host not in ("127.0.0.1", "localhost"):
             raise socket.gaierror(socket.EAI_NONAME, f"no such host: {host!r}")
         if port not in self.listeners:

@@ -41,7 +41,7 @@ def wall_ms() -> int:
 
 
 class _Clocks:
-    """What `semel._edge` asks of the module `time`."""
+    """The functions of the module `time` that `semel._edge` uses."""
 
     monotonic = staticmethod(loop_time)
 
@@ -51,7 +51,7 @@ class _Clocks:
 
 
 class PromptDisk(OsDisk):
-    """The real disk; what would be done on its threads is done at once, so that virtual time need not wait for it."""
+    """The real disk. Work for its threads is done at once, so that virtual time need not wait for it."""
 
     def submit(self, call: Callable[..., T], *arguments: object) -> Future[T]:
         job: Future[T] = Future()
@@ -70,7 +70,7 @@ def disk_here() -> OsDisk:
 
 
 ABANDONED = ("was opened before the crash", "Task was destroyed but it is pending")
-"""Errors of brokers that lost their power: a `MemoryDisk` refuses what their tasks still do, and nobody ends them."""
+"""Errors of brokers without power: a `MemoryDisk` refuses later calls of their tasks, which no code ends."""
 
 _made: list[VirtualLoop] = []
 
@@ -84,7 +84,7 @@ def virtual_loop() -> VirtualLoop:
 
 @pytest.fixture
 def virtual_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The client's clocks are those of the loop. An error that nobody caught on the loop fails the test."""
+    """Make the client's clocks those of the loop. An uncaught error on the loop fails the test."""
     _made.clear()
     monkeypatch.setattr(semel._edge, "time", _Clocks)
     yield

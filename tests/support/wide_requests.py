@@ -1,6 +1,6 @@
-"""Requests with as many rows as a caller asks for: of each API with an array of topics, partitions, groups or ids.
+"""Requests with `size` rows: of each API with an array of topics, partitions, groups or ids.
 
-They are sent one after the other on one connection: later ones use what earlier ones have made.
+They are sent one after the other on one connection. Later requests use the state that earlier ones have made.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ GROUP_RESOURCE = 32
 
 
 class Wide(msgspec.Struct):
-    """What the requests are about. `size`: rows; `now_ms`: the time of records. The rest is learnt from the answers."""
+    """The subjects of the requests.
+
+    `size`: rows; `now_ms`: the time of records. The rest is learnt from the answers.
+    """
 
     size: int
     now_ms: int = 1
@@ -75,7 +78,7 @@ class Wide(msgspec.Struct):
         return range(self.size)
 
     def names(self, prefix: str) -> list[str]:
-        """As many names as there are rows."""
+        """One name for each row."""
         return [f"{prefix}-{number:05}" for number in self.rows]
 
 
@@ -84,11 +87,11 @@ Learn = Callable[[Wide, Any], None]
 
 
 def _nothing(wide: Wide, answer: Any) -> None:
-    """Learn nothing."""
+    """Ignore the answer."""
 
 
 class WideRequest(msgspec.Struct, frozen=True):
-    """`errors`: what rows may carry. `learn`: called with the answer."""
+    """`errors`: the error codes that rows may have. `learn`: called with the answer."""
 
     name: str
     key: int
@@ -412,7 +415,7 @@ def _txn_offset_commit(wide: Wide) -> Message:
 
 
 def _end(wide: Wide) -> Message:
-    """Commit, because the index of aborted transactions is another open file for each partition."""
+    """Commit, because an aborted transaction opens another index file in each partition."""
     return k26.EndTxnRequest(
         transactional_id=ID, producer_id=wide.producer_id, producer_epoch=wide.producer_epoch, committed=True
     )
@@ -523,4 +526,4 @@ WIDE_REQUESTS: tuple[WideRequest, ...] = (
 )
 
 WRITTEN = tuple(asked for asked in WIDE_REQUESTS if asked.name in ("CreateTopics", "Produce, first records"))
-"""Of these each partition has a record."""
+"""The topics in which each partition has a record."""

@@ -1,4 +1,4 @@
-"""docs/authorization.md, made of the table of requirements: `python -m tidy.authorization --write`."""
+"""docs/authorization.md, generated from the table of requirements: `python -m tidy.authorization --write`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The client's settings in words, taken from the declarations in `semel._config`: docs/client-settings.md, and the
-texts that `help(semel.Producer)` and its like show.
+"""The client's settings, read from the declarations in `semel._config`: docs/client-settings.md, and the texts of
+`help(semel.Producer)` and similar calls.
 
 `python -m tidy.client_settings` prints the page; with `--write` both files are written.
 """

@@ -1,4 +1,4 @@
-"""docs/metrics.md, made of the table of families: `python -m tidy.metrics --write`."""
+"""docs/metrics.md, generated from the table of families: `python -m tidy.metrics --write`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The house rules as functions: a source file goes in, the places that break the rule come out.
+"""The house rules as functions: each takes a source file and yields the places that break the rule.
 
-A rule sees one file. Only a file whose docstring starts with `EDGE:` may touch the world outside (clock, chance, files,
-sockets, threads); everything else is given what it needs, so that a simulator can give something else.
+A rule sees one file. Only a file whose docstring starts with `EDGE:` may use clock, chance, files, sockets and threads.
+All other files get them as arguments, so that a simulator can replace them.
 """
 
 import ast
@@ -31,7 +31,7 @@ OUTSIDE_MODULES = {
     "time",
     "uvloop",
 }
-"""Modules whose import is contact with the outside."""
+"""Modules that give access to the machine outside of the process."""
 OUTSIDE_NAMES = {
     "pathlib.Path",
     "random.SystemRandom",
@@ -246,7 +246,7 @@ ORDER_LOSERS = {"all", "any", "frozenset", "len", "max", "min", "set", "sorted",
 
 
 def unordered_uses(scope: ast.AST, names: frozenset[str]) -> Iterator[ast.AST]:
-    """Places in a scope where the order of a set gets out; `sorted(x for x in seen)` lets nothing out."""
+    """Places in a scope that depend on the order of a set; `sorted(x for x in seen)` does not."""
     harmless: list[ast.AST] = []
     for node in own_nodes(scope):
         if isinstance(node, ast.Call) and dotted(node.func) in ORDER_LOSERS:

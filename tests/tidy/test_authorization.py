@@ -1,4 +1,4 @@
-"""docs/authorization.md is what the broker's table says."""
+"""docs/authorization.md equals the page that the broker's table generates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each setting of the client has words, and the page and `help` show them as they are in the code."""
+"""Each setting of the client has a description, and the page and `help` show it as in the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/metrics.md is what the table of families says; rules and dashboard name only what exists."""
+"""docs/metrics.md equals the table of families; alert rules and dashboard name only existing metrics."""
 
 from __future__ import annotations
 

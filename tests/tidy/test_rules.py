@@ -1,4 +1,4 @@
-"""Each house rule finds what it is there to find: a rule that cannot fail is no rule."""
+"""Each house rule finds its faults: a rule that cannot fail proves nothing."""
 
 import pytest
 from tidy import rules

@@ -1,7 +1,7 @@
-"""Tests in real time say why they sleep: time is for what nothing can be waited for.
+"""Tests in real time explain each sleep.
 
-Tests of broker and client run in virtual time, where a sleep costs nothing and hides nothing. The others wait for a
-condition in a loop. A sleep outside a loop has a comment on its line that names what passes meanwhile.
+Tests of broker and client run in virtual time, where a sleep costs nothing. Other tests wait for a condition in a loop.
+A sleep outside a loop has a comment on its line that names the event that the sleep waits for.
 """
 
 from __future__ import annotations

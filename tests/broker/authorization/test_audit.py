@@ -1,4 +1,4 @@
-"""The audit log: a line for what is refused or administered, with the rule that decided; never a secret."""
+"""The audit log has a line for each refused or administrative request, with the rule that decided, and no secret."""
 
 from __future__ import annotations
 

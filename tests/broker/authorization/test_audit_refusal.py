@@ -1,4 +1,4 @@
-"""`audit.log.required`: while the audit log cannot be written, nothing is done that must have a line in it."""
+"""`audit.log.required`: while the audit log cannot be written, requests that need a line in it are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LISTINGS = {key for key in NOT_AUDITED if key in UNREFUSED}
 
 
 def state(harness: Harness) -> Any:
-    """What administrative requests could change, as far as the samples reach."""
+    """The state that administrative requests can change, as far as the samples reach."""
     assert harness.node is not None
     broker = harness.node.broker
     partition = broker.topics.partition("t", 0)

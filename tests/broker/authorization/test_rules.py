@@ -52,7 +52,7 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ANONYMOUS = "User:ANONYMOUS"
 REFUSALS = set(REFUSAL_OF.values())
 UNREFUSED = {3, 16, 17, 18, 36, 60, 66, 71, 72}
-"""APIs that answer everybody: with what the client may see, or to find out who it is."""
+"""APIs that every client may use. Their responses contain only what the client may see, or who it is."""
 TOPIC, GROUP, CLUSTER, TXN = (
     ResourceType.TOPIC,
     ResourceType.GROUP,
@@ -62,7 +62,7 @@ TOPIC, GROUP, CLUSTER, TXN = (
 
 
 async def guarded(start_broker: StartBroker, **settings: str) -> Harness:
-    """A broker with an authorizer and the topic `t`, on which nobody has rights."""
+    """A broker with an authorizer and the topic `t`. No principal has rights on the topic."""
     harness = await start_broker(
         durability="os",
         authorizer_class_name=AUTHORIZER,
@@ -235,7 +235,7 @@ def test_the_list_of_rights_has_every_api() -> None:
 async def test_exactly_these_rights_are_enough(
     start_broker: StartBroker, key: int, rights: Sequence[tuple[Operation, ResourceType, str]]
 ) -> None:
-    """With all of them nothing is refused; without any one of them something is."""
+    """With all of these rights nothing is refused. Without any one of them the request is refused."""
     harness = await guarded(start_broker)
     wire = await harness.wire()
     for missing in rights:
@@ -290,7 +290,7 @@ async def test_acks_0_without_rights_closes_the_connection_and_appends_nothing(s
 async def test_records_are_not_looked_at_before_the_right_to_write_them(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise anybody could make the broker decompress."""
+    """Otherwise a client without rights could make the broker decompress records."""
     from semel_broker.handlers import k00_produce
 
     def looked_at(*arguments: Any) -> Any:
@@ -390,7 +390,7 @@ async def test_a_right_that_is_taken_away_is_gone_on_open_connections(start_brok
 async def test_a_waiting_fetch_returns_nothing_that_came_after_its_right_was_taken_away(
     start_broker: StartBroker, partitions: int, session_epoch: int
 ) -> None:
-    """The client decides how long a fetch waits, so it could return them much later."""
+    """The client sets the wait time of a fetch, so a late response could return records that it may no longer read."""
     harness = await guarded(start_broker)
     assert harness.node is not None
     topics = harness.node.broker.topics
@@ -437,7 +437,10 @@ async def test_a_waiting_fetch_returns_what_it_may_after_a_change_of_other_right
 async def test_a_broker_without_a_session_refuses_nothing_for_a_right_that_may_have_been_given(
     start_broker: StartBroker,
 ) -> None:
-    """It does not hear of changes. A producer gives a record up that is refused, and tries again elsewhere now."""
+    """A broker without a session does not get changes of rights.
+
+    A producer drops a record that is refused, but retries other errors at another broker.
+    """
 
     class Ended:
         def is_valid(self) -> bool:
@@ -462,7 +465,7 @@ async def test_rights_outlive_a_restart(start_broker: StartBroker) -> None:
 
 
 async def test_very_many_topics_are_checked_in_slices(start_broker: StartBroker) -> None:
-    """And the answer has all of them."""
+    """The response has all of the topics."""
     harness = await guarded(start_broker)
     wire = await harness.wire()
     request = sample(2)
@@ -485,7 +488,7 @@ async def test_a_refusal_is_logged_once_with_who_and_what(start_broker: StartBro
 
 
 async def test_without_an_authorizer_handlers_are_called_directly(broker: Harness) -> None:
-    """Security that is off costs nothing."""
+    """A broker without an authorizer pays nothing for authorization."""
     assert broker.node is not None
     handlers = broker.node.server.context.dispatcher._handlers
     assert all(handlers[key] is handler for key, handler in HANDLERS.items() if key != FETCH)
@@ -597,7 +600,7 @@ async def test_pages_of_topics_show_and_count_only_those_that_may_be_described(s
 
 @pytest.mark.parametrize("key", [0, 1, 3, 8, 9, 20])
 async def test_a_topic_that_comes_after_the_check_is_not_reached_by_its_id(start_broker: StartBroker, key: int) -> None:
-    """The right for a row whose id is unknown at the check is never checked: so the handler does not get the row."""
+    """The right for a row with an unknown topic id is never checked, so the handler must not get that row."""
     harness = await guarded(start_broker)
     assert harness.node is not None
     broker = harness.node.broker

@@ -1,6 +1,6 @@
-"""Brokers reduced to what they are in the cluster - a feed, a registration, a candidate for controller - in one loop.
+"""Brokers that have only the parts for the cluster: feed, registration and controller, several in one loop.
 
-They die, lose their sessions, and are paused, over a local store that they share or over an etcd.
+They can die, lose their sessions and be paused. They share a local store or an etcd.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ namespaces = count()
 
 
 async def until(holds: Callable[[], bool], what: str = "") -> None:
-    """Wait until it is so; nothing here waits for time to pass."""
+    """Wait until the condition holds. The wait depends on no timer."""
     deadline = monotonic() + SOON_S
     while not holds():
         assert monotonic() < deadline, what or "it never was so"
@@ -60,7 +60,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notes:
-    """A logger that remembers."""
+    """A logger that keeps all lines."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, object]]] = []
@@ -106,11 +106,11 @@ class MortalSession:
         await self._ended.wait()
 
     async def expire(self) -> None:
-        """The store gives it up; who has it hears nothing."""
+        """End the session in the store. Its holder gets no notice."""
         await self._session.close()
 
     def hears(self) -> None:
-        """End the session: its holder notices."""
+        """End the session also for its holder."""
         self._ended.set()
 
     async def close(self) -> None:
@@ -141,7 +141,7 @@ class GatedWatch:
 
 
 class GatedStore:
-    """A store as seen by a process that can be paused: nothing gets out of it, and nothing in, while it is."""
+    """The store as one process sees it. While the process is paused, no request leaves it and no answer arrives."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self.store = store
@@ -184,18 +184,18 @@ class GatedStore:
 
 
 class StoreBehindCluster(abc.ABC):
-    """What a cluster stands on."""
+    """The store under a test cluster, and the clock of its brokers."""
 
     clock: Callable[[], float]
     hand: Store
-    """A store for the test itself."""
+    """The store as the test itself uses it."""
 
     @abc.abstractmethod
     def store(self) -> Store: ...
 
     @abc.abstractmethod
     async def expire(self, session: Session) -> None:
-        """For others the session is over; its holder has not heard so."""
+        """End the session for all other brokers. Its holder does not notice."""
 
     @abc.abstractmethod
     async def close(self) -> None: ...
@@ -264,7 +264,7 @@ class ControllerBroker:
         return self
 
     async def begin(self) -> None:
-        """All but to register."""
+        """Start all parts, without a registration."""
         world = World(
             now_ms=lambda: 0,
             monotonic=self.cluster.shared_store.clock,
@@ -291,13 +291,13 @@ class ControllerBroker:
         return session
 
     async def stop(self) -> None:
-        """In good order."""
+        """Leave the cluster in order."""
         await self.registration.leave()
         await self.controller.close()
         await self.feed.close()
 
     async def kill(self, *, expire: bool = True) -> None:
-        """The process is gone, and after a while its session too."""
+        """End the process. Its session ends a while later if `expire` is set."""
         session = self.last_session = self.session
         registration, controller = self.registration._task, self.controller._task
         assert registration is not None
@@ -335,7 +335,7 @@ class ControllerCluster:
             return [await self.member(node_id).start() for node_id in node_ids]
 
     async def topic(self, *replicas: Sequence[int], name: str = "t") -> str:
-        """A topic, seen by all members that run. Its id."""
+        """Create a topic and wait until all running brokers know it. Returns its id."""
         topic_id = f"id-of-{name}"
         record = TopicRecord(name, topic_id, [list(row) for row in replicas], {})
         revision = await self.shared_store.hand.transact(
@@ -348,7 +348,7 @@ class ControllerCluster:
         return topic_id
 
     async def state(self, topic_id: str, index: int = 0) -> PartitionState | None:
-        """As the store has it; None: the initial one."""
+        """The state of a partition in the store; None: it is the initial one."""
         entry = await self.shared_store.hand.get(records.partition_key(topic_id, index))
         return None if entry is None else msgspec.json.decode(entry.value, type=PartitionState)
 

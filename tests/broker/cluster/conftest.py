@@ -1,4 +1,4 @@
-"""What the tests of this folder stand on: an etcd for each process that runs tests, and clusters over either store."""
+"""Fixtures of the cluster tests: one etcd for each pytest process, and clusters over either kind of store."""
 
 from __future__ import annotations
 

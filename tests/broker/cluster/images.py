@@ -1,4 +1,4 @@
-"""Images made by hand, and what becomes of them when steps are written: a store in miniature, for pure tests."""
+"""Images of a cluster, made by hand. Steps are applied to them as by a store, so that tests need no store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def broker(
 
 
 class Sketch:
-    """An image, and a hand that writes into it. Revisions grow by one for each change."""
+    """An image that a test writes into. Each change raises the revision by one."""
 
     def __init__(self) -> None:
         self.image = Image()
@@ -91,7 +91,7 @@ class Sketch:
         return view
 
     def write(self, steps: Iterable[Step]) -> int:
-        """As a store would: each step only if all that it expects is so. How many there were."""
+        """Apply the steps as a store does, and check the expectations of each. Returns the number of steps."""
         count = 0
         for step in steps:
             for expect in step.expects:

@@ -1,4 +1,4 @@
-"""A server in place of etcd that gives scripted answers, one for each request."""
+"""A server in place of etcd. It gives scripted answers, one for each request."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 async def close(writer: asyncio.StreamWriter) -> None:
-    """Take the request and hang up."""
+    """Read the request and abort the connection."""
     writer.transport.abort()
 
 
 async def silence(writer: asyncio.StreamWriter) -> None:
-    """Take the request and say nothing for good."""
+    """Read the request and never answer."""
 
 
 def says(data: bytes) -> Answer:
-    """These bytes, and no more."""
+    """Answer with these bytes and nothing more."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         writer.write(data)
@@ -29,7 +29,7 @@ def says(data: bytes) -> Answer:
 
 
 def body(text: str, status: str = "200 OK") -> Answer:
-    """A whole answer of HTTP."""
+    """A whole HTTP answer."""
     data = text.encode()
     return says(f"HTTP/1.1 {status}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
 
@@ -45,14 +45,17 @@ def body_and_close(text: str) -> Answer:
 
 
 def chunks(data: bytes, size: int) -> Answer:
-    """A stream's beginning, in chunks of so many bytes."""
+    """The beginning of a streamed answer, in chunks of `size` bytes."""
     parts = [data[at : at + size] for at in range(0, len(data), size)]
     framed = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
     return says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + framed)
 
 
 class Liar:
-    """A server whose n-th request gets the n-th answer; the last one is for all that follow. `tls`: it speaks TLS."""
+    """A server that gives the n-th answer to the n-th request, and the last answer to all later ones.
+
+    `tls`: for a TLS server.
+    """
 
     def __init__(self, *answers: Answer, tls: ssl.SSLContext | None = None) -> None:
         self._answers = answers

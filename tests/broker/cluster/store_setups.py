@@ -1,6 +1,6 @@
-"""The stores under one suite: how each is opened, crashed, made to forget, and how the holder of a session dies in it.
+"""The kinds of stores under one test suite: how each is opened and crashed, loses old changes, and loses a session.
 
-A further store joins the suite with a `StoreSetup` of its own.
+Another kind of store joins the suite with a `StoreSetup` of its own.
 """
 
 from __future__ import annotations
@@ -39,15 +39,21 @@ class StoreSetup(abc.ABC):
 
     @abc.abstractmethod
     async def crash(self) -> Store:
-        """What keeps the data dies and comes back. The store to go on with."""
+        """Crash the process or the disk that keeps the data, and start it again.
+
+        Returns the store to use from now on.
+        """
 
     @abc.abstractmethod
     async def forget(self) -> None:
-        """No change of before is kept any more for watches."""
+        """Make the store drop all old changes, so that no watch can begin before now."""
 
     @abc.abstractmethod
     async def holder_dies(self, session: Session) -> Store:
-        """The process that held the session is gone without a word, for long enough. A store of somebody else."""
+        """Kill the process that holds the session, and wait until the session has ended.
+
+        Returns a store of another process.
+        """
 
     async def close(self) -> None:
         await self.store.close()

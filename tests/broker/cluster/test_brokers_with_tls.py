@@ -1,4 +1,4 @@
-"""Brokers that authenticate each other: mTLS on their listener, and none but brokers behind it."""
+"""Brokers that authenticate each other by mTLS on their listener. No other client is served there."""
 
 from __future__ import annotations
 
@@ -240,7 +240,10 @@ async def test_a_broker_with_a_certificate_of_another_ca_stays_out(
 async def test_a_certificate_that_the_own_settings_refuse_is_not_shown_to_others(
     brokers: TlsNodes, tmp_path: Path, days: int, words: str
 ) -> None:
-    """It is tried out at the start, and again when the file changes: the earlier one stays in use."""
+    """The broker checks its certificate at the start and after each change of the file.
+
+    A refused one does not replace the one in use.
+    """
     wrong = (Authority(tmp_path / "wrong") if days > 0 else brokers.authority).issue("broker-9", "127.0.0.1", days=days)
     with pytest.raises(
         ConfigError, match=r"other brokers would refuse the certificate of ssl.keystore.location"
@@ -285,7 +288,7 @@ async def test_a_broker_whose_certificate_has_another_host_is_refused(brokers: T
 
 
 async def test_a_listener_that_shows_the_certificate_of_a_client_is_not_taken_for_a_broker(brokers: TlsNodes) -> None:
-    """The name may be right: which program has the certificate counts."""
+    """The host name may match, but the certificate is not one of a broker."""
     client = str(brokers.authority.directory / "client.pem")
     await brokers.start(1, ssl_keystore_location=client, broker_principals=f"{BROKERS};User:client")
     with pytest.raises(ConfigError, match=r"its certificate: broker.principals does not have User:client"):
@@ -372,7 +375,7 @@ AT_CLIENTS_LISTENER = {
     65: "for clients",
     66: "for clients",
 }
-"""What becomes of each request between brokers at a listener for clients."""
+"""The result of each request between brokers that arrives at a listener for clients."""
 
 
 def test_every_request_between_brokers_is_looked_at() -> None:
@@ -384,7 +387,7 @@ def test_every_request_between_brokers_is_looked_at() -> None:
 async def test_no_request_between_brokers_is_served_at_a_listener_for_clients(
     brokers: TlsNodes, key: int, version: int, certificate: str
 ) -> None:
-    """Not even to a broker: it is the listener that decides, and then the principal."""
+    """Not even for a broker: the listener decides first, then the principal."""
     await brokers.start(
         1,
         listener_security_protocol_map="CLIENT:SSL,INTERNAL:SSL",
@@ -412,7 +415,7 @@ async def test_no_request_between_brokers_is_served_at_a_listener_for_clients(
 
 @pytest.mark.parametrize("version", [14, 17])
 async def test_a_client_is_no_follower(brokers: TlsNodes, version: int) -> None:
-    """CVE-2018-1288, with the broker's id where versions up to 14 have it, and where later ones have it."""
+    """CVE-2018-1288: the replica id stands in another field from version 15 on; both are tested."""
     await brokers.start(1)
     wire = await brokers.client(1)
     follower: dict[str, Any] = (

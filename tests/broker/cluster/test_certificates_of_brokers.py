@@ -1,4 +1,7 @@
-"""Three broker processes with TLS between them: certificates and CAs change under load, and a wrong one stays out."""
+"""Three broker processes with TLS between them.
+
+Certificates and CAs change under load, and a wrong certificate is refused.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class Secure(EtcdAndThreeBrokers):
         fresh.replace(self.files / f"cas-{node_id}.pem")
 
     async def wait_until_read(self, node_id: int, times: int) -> None:
-        """Both directions have read their files so often."""
+        """Wait until both directions have read their files `count` times."""
         async with asyncio.timeout(WAIT_S):
             while len(events(self.brokers[node_id], "certificates_reloaded")) < 2 * times:
                 await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The controller: one at a time; leaders move when brokers come, die, leave or are paused; nobody's leftovers count."""
+"""The controller: there is one at a time, and leaders move when brokers start, die, leave or are paused."""
 
 from __future__ import annotations
 

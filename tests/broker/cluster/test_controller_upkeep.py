@@ -1,4 +1,4 @@
-"""The controller's upkeep: preferred leaders, the rests of deleted topics, and reassignments that have arrived."""
+"""The periodic work of the controller: preferred leaders, files of deleted topics, and completed reassignments."""
 
 from __future__ import annotations
 

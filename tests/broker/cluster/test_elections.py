@@ -24,7 +24,7 @@ def state_of(sketch: Sketch) -> tuple[int, int, list[int]]:
 
 
 def settle(sketch: Sketch) -> tuple[int, int, list[int]]:
-    """What the controller would make of it."""
+    """The state that the controller would write for this partition."""
     sketch.write(elections.unsettled(sketch.image.electable(), BrokerStates.of(sketch.image)))
     assert not list(unsettled(sketch.image.partitions(), BrokerStates.of(sketch.image)))
     return state_of(sketch)

@@ -1,4 +1,6 @@
-"""HTTP towards etcd: malformed, endless and oversized responses are refused, whole ones are read however cut."""
+"""HTTP towards etcd: malformed, endless and oversized responses are refused; a valid response may arrive in any
+pieces.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ KIB = 1 << 10
 
 
 class RecordedTransport(asyncio.Transport):
-    """A transport without a network: notes what is done to it."""
+    """A transport without a network. It records the calls of the protocol."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +53,7 @@ def connected() -> tuple[EtcdConnection, RecordedTransport]:
 
 
 def asked(*received: bytes, is_closed: bool = False) -> EtcdConnection:
-    """A connection that has sent a request, received these bytes, and was closed then or not."""
+    """A connection that has sent a request and received these bytes. `closed`: the peer has closed it after them."""
     connection, _ = connected()
     connection.send("/v3/kv/range", b"{}")
     for data in received:

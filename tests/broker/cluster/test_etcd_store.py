@@ -1,4 +1,4 @@
-"""The store over etcd where etcd is away, paused, slow to die, or not what it should be."""
+"""The etcd store while etcd is unreachable, paused or slow, or answers wrongly."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_the_store_works_on_uvloop(etcd_process: EtcdProcess) -> None:
 
 
 async def test_a_keep_alive_that_is_answered_after_the_deadline_does_not_extend_the_session() -> None:
-    """A process that was paused past its deadline, with the answer already in its socket."""
+    """The process was paused past its deadline, and the answer is already in its socket."""
     now = 100.0
 
     async def keep_alive(lease: int, timeout_ms: float) -> int:
@@ -431,7 +431,10 @@ def test_large_numbers_of_etcd_are_read_exactly() -> None:
 
 
 async def test_the_store_can_be_called_by_a_request_that_has_no_task(store_setup: EtcdStoreSetup) -> None:
-    """Handlers are (eager.py): CreateTopics asked etcd first thing, and found no task to set a time limit in."""
+    """A handler runs without a task until its first wait (`eager.py`).
+
+    CreateTopics calls the store first, and a time limit there needs a task.
+    """
     loop = asyncio.get_running_loop()
     begun: asyncio.Future[int | asyncio.Task[int]] = loop.create_future()
 

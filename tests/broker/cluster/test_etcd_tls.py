@@ -1,4 +1,6 @@
-"""TLS towards etcd: files are checked at the start, certificates are verified, and each failure says what to set."""
+"""TLS towards etcd: files are checked at the start, certificates are verified, and each error names the setting to
+change.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ async def revision_at(url: str, tls: EtcdTls) -> int:
 
 
 async def refusal_at(url: str, tls: EtcdTls) -> str:
-    """What the one attempt says; a store tries again until its time is up."""
+    """The error of a single attempt. A store retries until its time limit."""
     gateway = Gateway([url], tls)
     with pytest.raises((NotSentError, UnansweredError, EtcdRefusedError)) as caught:
         await gateway.call("/v3/kv/range", b"{}", SOON_S * 1000)

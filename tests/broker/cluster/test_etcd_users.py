@@ -1,4 +1,4 @@
-"""A user of etcd: its token is got, renewed and sent with each request, and a refusal says which setting to change."""
+"""A user of etcd: its token is fetched, renewed and sent with each request. A refusal names the setting to change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INVALID = refusal("etcdserver: invalid auth token", 16, "401 Unauthorized")
 
 
 def paths_and_tokens(server: Liar) -> list[tuple[str, str]]:
-    """Of each request."""
+    """The path and the token of each request."""
     found = []
     for head in server.heads:
         lines = head.split("\r\n")

@@ -1,6 +1,6 @@
-"""A broker whose image is behind the store decides on what other brokers have answered, not on its old image.
+"""A broker with an image behind the store relies on the answers of other brokers, not on its old image.
 
-And what the store does late, after its sender has given up, undoes nothing that another broker has answered since.
+A late change in the store, after its sender has given up, reverts nothing that another broker has answered since.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ProcessDiedError(Exception):
 
 
 class Side:
-    """What a broker has of the shared state, besides its image."""
+    """The shared state as one broker has it besides its image."""
 
     def __init__(self, member: ControllerBroker, topics: Topics, users: UserStore) -> None:
         self.member, self.topics, self.users = member, topics, users
@@ -122,7 +122,7 @@ def stop_following(late: Side) -> None:
 
 
 async def when_late(late: Side, asked: Coroutine[Any, Any, T]) -> T:
-    """The outcome of a request to a broker that follows the store again a while later."""
+    """The outcome of a request to a broker that follows the store again only later."""
     task = asyncio.get_running_loop().create_task(asked)
     for _ in range(TURNS):
         await asyncio.sleep(0)
@@ -144,7 +144,10 @@ async def test_acls_that_another_broker_has_answered_are_deleted(sides: list[Sid
 
 
 async def dies_while_writing(side: Side, asked: Coroutine[Any, Any, Any]) -> Callable[[], Awaitable[int | None]]:
-    """The broker's process ends when it has sent its first transaction; the store applies it when this is called."""
+    """End the broker's process when it has sent its first transaction.
+
+    The store applies it when the result is called.
+    """
     sent: list[tuple[Sequence[Expect], Sequence[Change]]] = []
 
     async def transact(expects: Sequence[Expect], changes: Sequence[Change]) -> int | None:

@@ -169,7 +169,7 @@ async def test_a_journal_that_has_grown_is_replaced_by_its_state(
 
 
 def journal(count: int) -> tuple[bytes, list[int]]:
-    """A journal of `count` transactions, and where each of its frames ends."""
+    """A journal of `count` transactions, and the position at which each of its frames ends."""
     data, ends = frame([StoreState(0, [])]), []
     ends.append(len(data))
     for revision in range(1, count + 1):
@@ -249,7 +249,7 @@ CHANGES = st.lists(st.one_of(st.builds(Put, KEYS, st.binary(max_size=20)), st.bu
 @given(st.lists(st.tuples(CHANGES, st.sampled_from(["go on", "reopen", "crash"])), max_size=15), st.integers(0, 2000))
 @settings(max_examples=60, deadline=None)
 def test_the_store_behaves_as_a_durable_dict(steps: list[tuple[list[Change], str]], compact_bytes: int) -> None:
-    """Against a model: every answered change is there after any mix of crashes, reopenings and compactions."""
+    """The model: each answered change exists after any sequence of crashes, reopenings and compactions."""
 
     async def run() -> None:
         disk = MemoryDisk()

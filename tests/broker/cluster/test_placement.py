@@ -1,4 +1,4 @@
-"""Where new partitions live: evenly over brokers, and over racks as far as there are any."""
+"""The placement of new partitions: evenly over the brokers, and over the racks if there are any."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ racks_of_brokers = st.dictionaries(st.integers(0, 50), st.sampled_from(["", "a",
 
 
 def place(*args: Any, **options: Any) -> list[list[int]]:
-    """All steps of a placement."""
+    """Run all steps of a placement."""
     steps = placement.place(*args, **options)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Moving partitions: what is asked for, what it turns a topic into, when it is over, and the way back."""
+"""Reassignments: the request, the states of the partition, the end, and the cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker's session: admitted before it counts, nothing beyond its deadline, and back again for ever."""
+"""A broker's session: it counts once admitted, it ends at its deadline, and a new one follows."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ async def test_the_deadline_calls_all_listeners_and_the_broker_registers_under_a
 
 
 async def test_a_timer_ends_the_session_at_its_deadline_without_the_store() -> None:
-    """Over real time: the session of a local store that says it has a moment left, and never says that it has ended."""
+    """In real time: a local store grants a short session and never reports its end."""
     loop = asyncio.get_running_loop()
     disk = MemoryDisk()
     disk.mkdir("data")
@@ -253,8 +253,10 @@ async def test_a_registration_that_the_image_no_longer_shows_ends_although_its_s
 
 
 async def test_an_old_image_does_not_make_a_new_session_valid(local: ControllerCluster) -> None:
-    """A leader was paused past its deadline; it opens a new session while all it sees of the cluster is of before, when
-    it was admitted and led. It must not lead by the new session on the strength of that."""
+    """A leader was paused past its deadline and opens a new session.
+
+    Its image is old and still shows it as admitted and as leader. It must not lead on the strength of that image.
+    """
     one, two = await local.start(1, 2)
     topic_id, epoch = await local.topic([1, 2]), one.registration.epoch
     one.store.watch_gate.clear()

@@ -1,4 +1,4 @@
-"""The simulator's etcd answers as a real one does: the same requests, one after the other, to both."""
+"""The simulator's etcd answers as a real etcd does: the same requests go to both, one after the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ namespaces = count()
 
 
 class Both:
-    """Sends every request to both. Revisions and leases are compared by how far they are from where they began."""
+    """Sends every request to both. Revisions and leases are compared relative to the first one."""
 
     def __init__(self, process: EtcdProcess) -> None:
         self.process, self.etcd = process, Etcd()

@@ -1,4 +1,4 @@
-"""Steps are put into transactions: all of them, whole, in order, within what a store takes."""
+"""Steps are put into transactions: all of them, each whole, in order, within the limits of the store."""
 
 from __future__ import annotations
 

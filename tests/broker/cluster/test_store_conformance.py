@@ -1,4 +1,4 @@
-"""What holds for every store: compare-and-swap, watches without a gap, sessions, and what a crash leaves."""
+"""The contract of every store: compare-and-swap, watches without a gap, sessions, and the data after a crash."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from semel_broker.cluster.store import (
 )
 
 SOON_S = 20
-"""Longer than anything here takes on a busy machine; nothing waits for it to pass."""
+"""An upper bound for each operation here on a busy machine. No test waits for this time to pass."""
 
 
 @pytest.fixture(params=["memory", "file", "etcd"])
@@ -189,7 +189,7 @@ async def test_a_watch_from_an_old_revision_returns_all_changes_since(store: Sto
 
 
 async def test_no_change_is_left_out_between_a_listing_and_its_watch(store: Store) -> None:
-    """Readers come while somebody writes: each listing, with the changes after it, adds up to what is there."""
+    """Readers start while a writer works. Each listing and the changes after it result in the final state."""
     count = 60
 
     async def write() -> None:
@@ -333,7 +333,7 @@ async def test_a_key_written_without_the_session_outlives_it(store: Store) -> No
 
 
 async def test_the_keys_of_a_session_are_removed_when_its_process_dies(store_setup: StoreSetup, store: Store) -> None:
-    """A client that follows the keys learns of it: from a watch, or from the listing after a watch that has ended."""
+    """A client that follows the keys sees their removal, in its watch or in the listing after the watch has ended."""
     session = await store.open_session(1_000)
     await store.transact([], [Put("brokers/1", b"", session.lease), Put("brokers/2", b"")])
     before = (await store.list("brokers/")).revision
@@ -362,7 +362,7 @@ async def test_all_answered_changes_are_there_after_a_crash(store_setup: StoreSe
 
 
 async def test_a_watch_goes_on_without_a_gap_after_a_crash(store_setup: StoreSetup, store: Store) -> None:
-    """By the old watch where the store outlived what keeps its data, else by listing and watching again."""
+    """The old watch continues if the store has survived. Otherwise the client lists and watches again."""
     first = await put(store, "k/1")
     watch = store.watch("k/", first)
     second = await put(store, "k/2")

@@ -1,4 +1,4 @@
-"""The store that is timed counts what is answered and what is not."""
+"""The timed store counts answered and failed requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from semel_storage.disk.memory_disk import MemoryDisk
 
 
 class Ticks:
-    """A clock that moves by a second at each look."""
+    """A clock that advances by one second at each call."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -21,7 +21,7 @@ class Ticks:
 
 
 async def test_answers_are_timed_by_operation() -> None:
-    """As the metric store_request_seconds."""
+    """They feed the metric store_request_seconds."""
     disk = MemoryDisk()
     disk.mkdir("data")
     store = TimedStore(LocalStore.open(disk, "data/semel.store"), Ticks())
@@ -35,7 +35,7 @@ async def test_answers_are_timed_by_operation() -> None:
 
 
 async def test_requests_without_an_answer_are_counted_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the metric store_failures_total."""
+    """They feed the metric store_failures_total."""
     disk = MemoryDisk()
     disk.mkdir("data")
     inner = LocalStore.open(disk, "data/semel.store")

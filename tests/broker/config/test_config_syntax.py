@@ -1,4 +1,4 @@
-"""How text becomes a setting's value: what Kafka's ConfigDef takes is taken, and what it refuses is refused.
+"""The syntax of setting values: semel accepts and refuses the same texts as Kafka's ConfigDef.
 
 Each case was sent to Kafka 4.1.1, too (IncrementalAlterConfigs of a topic, described afterwards).
 """

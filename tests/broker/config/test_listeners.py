@@ -1,4 +1,4 @@
-"""Listeners: their names, addresses and protocols, and what is refused."""
+"""Listeners: their names, addresses and protocols, and refused values."""
 
 import pytest
 from semel_broker.config.listeners import Endpoint, Listener, advertised_endpoints

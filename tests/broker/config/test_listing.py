@@ -62,7 +62,7 @@ def test_the_settings_named_in_place_of_kafkas_exist() -> None:
 
 
 def test_few_settings_have_the_prefix_of_refused_ones() -> None:
-    """They are looked up first."""
+    """The prefixes are looked up first."""
     assert [name for name in {**BROKER_SETTINGS, **TOPIC_SETTINGS} if instead(name)] == [
         "metrics.listener",
         "metrics.series.max",

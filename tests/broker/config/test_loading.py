@@ -1,4 +1,4 @@
-"""Settings: who wins, what is refused and in which words."""
+"""Settings: the order of their sources, refused values, and the text of the errors."""
 
 from collections.abc import Iterator
 

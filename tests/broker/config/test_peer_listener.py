@@ -1,4 +1,4 @@
-"""The listener for other brokers: one of `listeners`, or peer.port with a protocol; and what is refused."""
+"""The listener for other brokers: one of `listeners`, or peer.port with a protocol; and refused values."""
 
 import pytest
 from semel_broker.config.listeners import Endpoint

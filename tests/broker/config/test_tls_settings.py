@@ -1,4 +1,4 @@
-"""The TLS settings of listeners: those of the broker, those of one listener, and what is refused."""
+"""The TLS settings of listeners: those of the broker, those of one listener, and refused values."""
 
 import pytest
 from semel_broker.config.loading import BROKER_SETTINGS, ConfigError, load

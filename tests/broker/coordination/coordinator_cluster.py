@@ -1,6 +1,6 @@
 """Brokers with coordinators: several in one loop, over real sockets, each with a listener for clients.
 
-Leadership moves when a test says so; requests between brokers can be held, lost, or answered in vain.
+The test moves leaderships. It can hold or lose requests between brokers, and lose their answers.
 """
 
 from __future__ import annotations
@@ -47,8 +47,11 @@ Act = Callable[[], Awaitable[Any]]
 
 
 class InterceptedPeerCalls:
-    """A broker's way to the others. `before[api]`: awaited before a request goes out, `after[api]`: before its answer
-    comes in; either may raise what the caller is to get."""
+    """The calls of one broker to the others.
+
+    `before[api]` is awaited before a request is sent, `after[api]` before its answer returns. Either may raise the
+    error that the caller gets.
+    """
 
     def __init__(self, node: CoordinatorBroker) -> None:
         self.node = node
@@ -66,7 +69,7 @@ class InterceptedPeerCalls:
         return answer
 
     def asked(self, api_key: int) -> list[Any]:
-        """The requests of this kind, in their order."""
+        """The requests of this API, in order."""
         return [message for _, key, message in self.calls if key == api_key]
 
 
@@ -112,27 +115,27 @@ class CoordinatorBroker(Replicant):
     patience_ms = 20_000
 
     async def wire(self) -> Wire:
-        """A connection of a client."""
+        """A client's connection to this broker."""
         return await Wire.connect(self.port)
 
     async def producer(self, version: int = 2, name: str = "tx", like: TransactionalProducer | None = None) -> Any:
-        """A producer that speaks to this broker; `like`: the identity of another one."""
+        """A producer that speaks to this broker. `like`: a producer with the identity to use."""
         one = TransactionalProducer(await self.wire(), version, name)
         if like is not None:
             one.producer_id, one.epoch, one._sequences = like.producer_id, like.epoch, like._sequences
         return one
 
     async def describe(self, name: str) -> TransactionMetadata:
-        """What this broker's coordinator knows of a transactional id."""
+        """The metadata of a transactional id at this broker's coordinator."""
         return (await self.transactions.shards.ready(name)).describe(name)
 
     async def commit(self, name: str, producer: ProducerIdentity) -> None:
-        """EndTxn of transaction version 2, asked of this broker."""
+        """Send EndTxn of transaction version 2 to this broker."""
         shard = await self.transactions.shards.ready(name)
         await shard.end(name, End(producer=producer, commit=True, version=2))
 
     def unplug(self) -> None:
-        """It cannot reach the others, in the middle of whatever it asks."""
+        """Cut the broker off from the others, also amid a request."""
 
         async def call(*_: object) -> None:
             raise ConnectionRefusedError("unplugged")
@@ -142,7 +145,7 @@ class CoordinatorBroker(Replicant):
             link.close("unplugged")
 
     def plug_in(self) -> None:
-        """It can again."""
+        """Connect the broker again."""
         del self.peers.call  # type: ignore[method-assign]
         self.peers._links.clear()
 
@@ -161,7 +164,7 @@ class CoordinatorBroker(Replicant):
 
 
 class CoordinatorCluster(ReplicationCluster):
-    """A cluster of them. `out`: a topic of two partitions, led as the internal ones are."""
+    """A cluster of such brokers. `out`: a topic of two partitions with the leaders of the internal topics."""
 
     brokers: dict[int, CoordinatorBroker]  # type: ignore[assignment]
 
@@ -173,7 +176,7 @@ class CoordinatorCluster(ReplicationCluster):
         return [self.brokers[node_id] for node_id in node_ids]
 
     async def open(self, *node_ids: int, **settings: str) -> list[CoordinatorBroker]:
-        """Brokers (two or three), with the internal topics, `t` and `out`."""
+        """Start two or three brokers, with the internal topics, `t` and `out`."""
         nodes = await self.start(*node_ids, **settings)
         first, second, *rest = node_ids
         rows = [[first, second, *rest], [second, first, *rest]]
@@ -183,17 +186,17 @@ class CoordinatorCluster(ReplicationCluster):
 
     @staticmethod
     def index_of(name: str) -> int:
-        """The partition of an internal topic that coordinates this id."""
+        """The partition of an internal topic for this id."""
         return coordinator_partition(name, PARTITIONS)
 
     def name_at(self, index: int, prefix: str = "tx") -> str:
-        """An id that partition `index` of an internal topic coordinates."""
+        """An id that belongs to partition `index` of an internal topic."""
         return next(
             name for number in range(1000) if coordinator_partition(name := f"{prefix}{number}", PARTITIONS) == index
         )
 
     async def move(self, topic: str, index: int, to: int, **options: Any) -> None:
-        """Another broker leads the partition from now on; all that are connected know it."""
+        """Make another broker the leader of the partition, and wait until all connected brokers know it."""
         await self.elect(to, index=index, topic=topic, **options)
         revision = self.brokers[to].feed.image.revision
         for node in self.brokers.values():
@@ -201,7 +204,7 @@ class CoordinatorCluster(ReplicationCluster):
                 await until(lambda node=node: node.feed.image.revision >= revision)  # type: ignore[misc]
 
     async def ready(self, topic: str, index: int, at: int) -> None:
-        """Wait until the coordinator there has read all."""
+        """Wait until the coordinator there has loaded its partition."""
         node = self.brokers[at]
         shards: Any = node.groups.shards if topic == CONSUMER_OFFSETS else node.transactions.shards
         await until(lambda: (shard := shards.at(index)) is not None and shard.is_ready)
@@ -220,13 +223,13 @@ def markers(node: CoordinatorBroker, index: int = 0, topic: str = "out") -> list
 
 
 def is_open(node: CoordinatorBroker, index: int = 0, topic: str = "out") -> bool:
-    """Whether readers of committed data are held back."""
+    """Whether an open transaction blocks readers of committed data."""
     partition = node.partition(index, topic)
     return partition.last_stable_offset < partition.end_offset
 
 
 async def code_of(asked: Awaitable[Any]) -> ErrorCode:
-    """The error that this ends with."""
+    """The error code of the request; NONE if it succeeds."""
     try:
         await asked
     except KafkaError as error:

@@ -13,7 +13,7 @@ SECRET = b"a secret of 32 bytes, for tests."
 
 
 def owners(secret: bytes = SECRET, *, unbound_end: Callable[[], int] = lambda: 0) -> ProducerOwners:
-    """The owners of a broker whose clock stands still."""
+    """The owners of a broker with a stopped clock."""
     return ProducerOwners(secret, log=SilentLogger(), clock=lambda: 0.0, unbound_end=unbound_end)
 
 

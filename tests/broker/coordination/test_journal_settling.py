@@ -1,4 +1,4 @@
-"""The journal: whatever is written is settled, also when it comes at the very end of the task that settles."""
+"""The journal settles every write, also a write at the very end of its settling task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from semel_protocol.errors import ErrorCode
 
 
 class SlowPartition:
-    """Appends at once; what is appended becomes durable when the test says so."""
+    """Appends at once. The test decides when an append becomes durable."""
 
     def __init__(self) -> None:
         self.end_offset = self.high_watermark = 0
@@ -19,7 +19,7 @@ class SlowPartition:
         self.synced = Event()
 
     def check_room(self) -> None:
-        """There is always room."""
+        """Accept every write."""
 
     def append(self, _batch: Any, *, header: Any) -> None:
         self.end_offset += header.record_count

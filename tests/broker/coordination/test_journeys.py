@@ -1,4 +1,4 @@
-"""How many files of the broker one request enters: each is a file that a reader of the request has to open.
+"""The number of broker files that one request enters: a reader of the request has to open each of them.
 
 The figures and the reasons for them: docs/decisions/0021-files-that-a-request-enters.md.
 """
@@ -26,7 +26,7 @@ OURS = ("coordination", "groups", "handlers", "txn")
 
 @contextmanager
 def entered() -> Iterator[dict[str, None]]:
-    """The files of the broker that are entered meanwhile, relative to its folder."""
+    """Record the files of the broker that are entered inside the block, relative to its folder."""
     files: dict[str, None] = {}
 
     def note(frame: FrameType, event: str, _arg: Any) -> None:

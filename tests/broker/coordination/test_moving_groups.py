@@ -1,4 +1,4 @@
-"""Groups and their offsets go where the leadership of their partition goes."""
+"""Groups and their offsets move with the leadership of their partition."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ async def test_offsets_are_found_at_the_next_coordinator_and_the_last_one_says_t
 async def test_offset_fetch_of_a_former_coordinator_has_its_error_in_each_partition_too(
     nodes: CoordinatorCluster,
 ) -> None:
-    """aiokafka looks nowhere else, and took it for "nothing committed". With all topics asked for there are no rows."""
+    """aiokafka reads only the error of each partition.
+
+    Without one it took the answer for "nothing committed". A request for all topics has no rows.
+    """
     one, _ = await nodes.open(1, 2)
     group = nodes.name_at(0, "g")
     await commit(one, group, 5)
@@ -84,7 +87,7 @@ async def test_offset_fetch_of_a_former_coordinator_has_its_error_in_each_partit
 async def test_offset_fetch_of_a_stopping_coordinator_says_in_the_rows_to_look_for_another_one(
     nodes: CoordinatorCluster,
 ) -> None:
-    """Of what ends soon, clients that look at rows alone know these two: COORDINATOR_LOAD_IN_PROGRESS is the other."""
+    """Clients that read only the rows know two retriable errors. The other one is COORDINATOR_LOAD_IN_PROGRESS."""
     one, _ = await nodes.open(1, 2)
     group = nodes.name_at(0, "g")
     await commit(one, group, 5)
@@ -130,7 +133,10 @@ async def test_members_go_on_with_their_generation_at_the_next_coordinator(nodes
 async def test_a_late_commit_is_refused_by_a_coordinator_that_has_moved_away_and_back(
     nodes: CoordinatorCluster,
 ) -> None:
-    """It was sent again over a newer connection, and the next commit stored, before the coordinator moved."""
+    """The client had sent the commit again over a newer connection.
+
+    The next commit was stored before the coordinator moved.
+    """
     one, _ = await nodes.open(1, 2)
     group = nodes.name_at(0, "g")
     left, member = await one.wire(), WireMember(await one.wire(), group)
@@ -184,7 +190,7 @@ async def test_a_member_waiting_in_a_rebalance_gets_not_coordinator_at_once(node
 
 
 async def test_a_commit_under_way_when_leadership_is_lost_is_for_the_log_to_decide(nodes: CoordinatorCluster) -> None:
-    """The new leader has it: then it counts, whatever the member has heard."""
+    """If the new leader has the commit, it counts, whatever answer the member got."""
     one, two = await nodes.open(1, 2)
     group = nodes.name_at(0, "g")
     await commit(one, group, 5)
@@ -216,7 +222,7 @@ async def test_a_commit_that_no_other_replica_has_is_nowhere(nodes: CoordinatorC
 async def test_a_load_waits_until_all_in_sync_replicas_have_the_records_of_a_former_leader(
     nodes: CoordinatorCluster,
 ) -> None:
-    """Until then it might be lost again with its new leader; so nobody hears of it."""
+    """Until then a failure of the new leader could lose the records, so no client gets them."""
     one, two, three = await nodes.open(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     group = nodes.name_at(0, "g")
     await commit(one, group, 5)
@@ -259,7 +265,7 @@ async def test_a_request_during_a_load_waits_and_then_gets_load_in_progress(
 
 
 async def test_a_coordinator_whose_session_is_over_answers_nothing_from_memory(nodes: CoordinatorCluster) -> None:
-    """A paused process wakes before it hears that others have taken over."""
+    """A paused process wakes before it learns that another coordinator has taken over."""
     one, two = await nodes.open(1, 2)
     group = nodes.name_at(0, "g")
     await commit(one, group, 5)

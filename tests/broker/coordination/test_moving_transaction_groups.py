@@ -1,4 +1,4 @@
-"""A transaction group survives the move of its coordinator, in whatever state its step is, and each step ends once."""
+"""A transaction group survives the move of its coordinator in every state of its step, and each step ends once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT_MS = 60_000
 
 
 def group_at(nodes: CoordinatorCluster, index: int = 0) -> str:
-    """A transaction group that this partition coordinates, all of whose members would by Kafka's hash not be there."""
+    """A transaction group of this partition. Kafka's hash would put none of its members there."""
     return nodes.name_at(index, "g")
 
 
@@ -44,7 +44,7 @@ async def join(nodes: CoordinatorCluster, at: CoordinatorBroker, name: str, epoc
 
 
 async def work(nodes: CoordinatorCluster, at: CoordinatorBroker, name: str, epoch: int) -> Any:
-    """A member, initialised `at` its coordinator, that has a record in both partitions of `out`."""
+    """A member, initialised at the coordinator `at`, that has written a record to both partitions of `out`."""
     producer = await join(nodes, at, name, epoch)
     for index, node in enumerate((nodes.brokers[1], nodes.brokers[2])):
         there = await node.producer(2, name, like=producer)
@@ -135,7 +135,7 @@ async def test_a_driver_waiting_for_locks_gets_not_coordinator_when_the_coordina
 
 
 async def test_a_worker_of_an_old_step_is_refused_by_partitions_on_other_brokers(nodes: CoordinatorCluster) -> None:
-    """They ask the coordinator before its first batch, and add it to nothing."""
+    """These brokers verify the producer at the coordinator before its first batch, and do not append the batch."""
     one, two = await nodes.open(1, 2)
     group = group_at(nodes)
     step = await begin(one, group)

@@ -1,4 +1,4 @@
-"""Transactions survive the move of their coordinator, in whatever state they are, and each ends once."""
+"""A transaction survives the move of its coordinator in every state, and ends once."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_an_open_transaction_is_ended_at_the_next_coordinator(nodes: Coord
 
 
 async def test_a_late_end_is_refused_by_a_coordinator_that_has_moved_away_and_back(nodes: CoordinatorCluster) -> None:
-    """Version 1: nothing else tells that it is not for the transaction that is open now."""
+    """Transaction version 1: only the connection shows that the request is not for the open transaction."""
     one, _ = await nodes.open(1, 2)
     left = await one.wire()
     mine = await begin(nodes, 1)
@@ -88,7 +88,7 @@ async def test_a_late_end_is_refused_by_a_coordinator_that_has_moved_away_and_ba
 async def test_a_decided_transaction_is_completed_by_the_next_coordinator(
     nodes: CoordinatorCluster, version: int
 ) -> None:
-    """PREPARE_COMMIT is stored, and no other broker could be reached; who asks again hears that it is committed."""
+    """PREPARE_COMMIT is stored, but no other broker is reachable. A repeated EndTxn is answered with the commit."""
     one, two = await nodes.open(1, 2)
     mine = await begin(nodes, version)
 
@@ -117,7 +117,10 @@ async def test_a_decided_transaction_is_completed_by_the_next_coordinator(
 async def test_the_coordinators_broker_dies_amid_a_transaction(
     nodes: CoordinatorCluster, how: str, decided: bool
 ) -> None:
-    """With it go the leader of one of its partitions and the coordinator; the others elect, and it is ended once."""
+    """The broker is also the leader of one of the partitions.
+
+    The others elect new leaders, and the transaction ends once.
+    """
     one, two, three = await nodes.open(1, 2, 3)
     mine = await begin(nodes)
     there = await two.producer(2, mine.name, like=mine)
@@ -141,7 +144,10 @@ async def test_the_coordinators_broker_dies_amid_a_transaction(
 async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its_successor_has_written_to(
     nodes: CoordinatorCluster,
 ) -> None:
-    """It was on its way when the leadership moved, and arrives in the next transaction, of the same producer epoch."""
+    """The marker was under way when the leadership moved.
+
+    It arrives in the next transaction, which has the same producer epoch.
+    """
     one, two = await nodes.open(1, 2)
     mine = await begin(nodes, 1)
     gate, arrived = asyncio.Event(), asyncio.Event()
@@ -168,7 +174,7 @@ async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its
 
 
 async def test_zombie_coordinator_decides_nothing(nodes: CoordinatorCluster) -> None:
-    """Its session is over, and it has not heard so."""
+    """Its session is over, but the coordinator does not know it yet."""
     one, two = await nodes.open(1, 2)
     mine = await begin(nodes)
     one.cut_off()
@@ -220,8 +226,10 @@ async def test_marker_retried_after_its_reply_was_lost_is_written_once(nodes: Co
 async def test_markers_that_were_given_up_and_arrive_late_do_not_end_the_next_transaction(
     nodes: CoordinatorCluster,
 ) -> None:
-    """The same epochs all over (transaction version 1): only that their connection was replaced tells that they are the
-    last transaction's."""
+    """Both transactions have the same epochs (transaction version 1).
+
+    Only the replaced connection shows that the markers belong to the last one.
+    """
     one, two = await nodes.open(1, 2)
     kept = two.feed.image.registration(2)
     assert kept is not None
@@ -242,7 +250,7 @@ async def test_markers_that_were_given_up_and_arrive_late_do_not_end_the_next_tr
 async def test_a_partition_that_moves_while_its_marker_is_under_way_gets_it_at_its_next_leader(
     nodes: CoordinatorCluster,
 ) -> None:
-    """The last leader is paused: nobody waits for it to answer."""
+    """The last leader is paused. The channel does not wait for its answer."""
     one, two, three = await nodes.open(1, 2, 3)
     mine = await begin(nodes)
     gate, arrived = asyncio.Event(), asyncio.Event()
@@ -319,10 +327,10 @@ Hold = Callable[[CoordinatorCluster, CoordinatorBroker], Awaitable[None]]
 async def test_producer_id_rotation_across_a_failover_at_each_step(
     nodes: CoordinatorCluster, monkeypatch: pytest.MonkeyPatch, step: str, how: str
 ) -> None:
-    """The epochs of an id are used up; the coordinator moves amid the end of the transaction that uses up the last.
+    """The epochs of an id are used up, and the coordinator moves while the transaction with the last epoch ends.
 
-    The producer that continues has a new id at epoch 0. The old id is fenced everywhere. The open transaction is
-    decided once.
+    The producer continues with a new id at epoch 0. The old id is fenced everywhere. The open transaction is decided
+    once.
     """
     few_epochs(monkeypatch)
     one, two = await nodes.open(1, 2)
@@ -397,7 +405,7 @@ async def test_each_broker_lists_and_describes_its_own_transactions(nodes: Coord
 
 
 async def test_a_hanging_transaction_is_ended_only_if_no_coordinator_knows_it(nodes: CoordinatorCluster) -> None:
-    """Its coordinator may be any broker, so all are asked; one that does not answer may be it."""
+    """Any broker may be the coordinator, so all are asked. A broker that does not answer may be the one."""
     one, two = await nodes.open(1, 2)
     mine = await begin(nodes)
     me, by = ProducerIdentity(mine.producer_id, mine.epoch), ClientName("op", "h")
@@ -453,7 +461,7 @@ def _answer(request: Any, codes: Any) -> Any:
 async def test_each_replica_describes_its_producers_and_other_brokers_refuse(
     nodes: CoordinatorCluster,
 ) -> None:
-    """`kafka-transactions.sh find-hanging --broker-id` asks a broker for all partitions that it has a replica of."""
+    """`kafka-transactions.sh find-hanging --broker-id` asks one broker for all partitions of which it has a replica."""
     one, two, three = await nodes.start(1, 2, 3)
     for name in (CONSUMER_OFFSETS, TRANSACTION_STATE, "out"):
         await nodes.topic([1, 2], [2, 1], name=name)

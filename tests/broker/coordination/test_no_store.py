@@ -1,4 +1,6 @@
-"""The cluster's store is away: coordinators say that they are not available, and nobody loses a connection."""
+"""While the cluster's store is unreachable, coordinators answer COORDINATOR_NOT_AVAILABLE, and no client loses its
+connection.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producer ids over a store that is not always there."""
+"""Producer ids while the store fails at times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole brokers, three of them over one store, and semel's own client: exactly once while coordinators move."""
+"""Three whole brokers over one store with semel's own client: exactly once while coordinators move."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RECORDS = 200
 
 
 class Shared:
-    """One store for all, which none of them closes."""
+    """One store for all brokers. None of them closes it."""
 
     def __init__(self, store: LocalStore) -> None:
         self._store = store
@@ -81,7 +81,7 @@ class Nodes:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     async def in_sync(self) -> None:
-        """Wait until every replica of every partition is."""
+        """Wait until all replicas of all partitions are in sync."""
         image = next(iter(self.nodes.values())).broker.feed.image
         await until(lambda: all(len(view.state.isr) == len(view.replicas) for view in image.partitions()))
 
@@ -100,7 +100,10 @@ async def nodes() -> AsyncIterator[Nodes]:
 
 
 async def enrich(nodes: Nodes, done: asyncio.Event) -> int:
-    """Answer every record of `in` by one of `out`, in transactions; how many of those failed."""
+    """Write one record to `out` for every record of `in`, in transactions.
+
+    Returns the number of failed transactions.
+    """
     failed = 0
     async with (
         Consumer(

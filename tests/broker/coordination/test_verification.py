@@ -1,4 +1,7 @@
-"""Writes into a transaction that another broker coordinates (KIP-890): it is asked, and it is noticed if it ends."""
+"""Writes into a transaction of a coordinator on another broker (KIP-890).
+
+The leader verifies them there, and notices an end of the transaction meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS
 async def apart(
     nodes: CoordinatorCluster, version: int
 ) -> tuple[CoordinatorBroker, CoordinatorBroker, TransactionalProducer, TransactionalProducer]:
-    """Broker 1 coordinates, broker 2 leads partition 1 of `out`; one producer, as it speaks to each of them."""
+    """Broker 1 is the coordinator, broker 2 leads partition 1 of `out`.
+
+    Yields the producer's connection to each of them.
+    """
     one, two = await nodes.open(1, 2)
     mine = await (await one.producer(version, nodes.name_at(0))).init()
     return one, two, mine, await two.producer(version, mine.name, like=mine)
@@ -113,7 +119,7 @@ async def test_the_coordinator_is_asked_where_it_is_now(nodes: CoordinatorCluste
 
 @VERSIONS
 async def test_a_marker_between_verification_and_append_is_noticed(nodes: CoordinatorCluster, version: int) -> None:
-    """The coordinator says yes, then ends the transaction; its marker overtakes the answer."""
+    """The coordinator confirms the transaction, then ends it. The marker arrives before the confirmation."""
     one, two, mine, there = await apart(nodes, version)
     if version == 1:
         assert await mine.add("out", 1) == 0
@@ -138,8 +144,10 @@ async def test_a_marker_between_verification_and_append_is_noticed(nodes: Coordi
 
 
 async def test_a_marker_that_changes_nothing_in_the_log_is_noticed_too(nodes: CoordinatorCluster) -> None:
-    """The last transaction ended alike, and this one has written nothing here: its marker is taken for a retry of the
-    last one's (transaction version 1)."""
+    """The last transaction had the same outcome, and this one has written nothing here.
+
+    So the leader takes the marker for a retry of the last one (transaction version 1).
+    """
     one, two, mine, there = await apart(nodes, 1)
     assert await mine.add("out", 1) == 0
     assert await send(there) is ErrorCode.NONE
@@ -163,7 +171,7 @@ async def test_a_marker_that_changes_nothing_in_the_log_is_noticed_too(nodes: Co
 
 
 async def test_a_change_of_leader_between_verification_and_append_is_noticed(nodes: CoordinatorCluster) -> None:
-    """The marker may have been written while another broker led."""
+    """Another leader may have written the marker."""
     _, two, mine, there = await apart(nodes, 1)
     assert await mine.add("out", 1) == 0
     gate, asked = asyncio.Event(), asyncio.Event()
@@ -284,7 +292,7 @@ async def test_offsets_for_a_group_that_another_broker_coordinates_are_not_taken
 
 
 async def test_failover_of_the_group_with_offsets_pending(nodes: CoordinatorCluster) -> None:
-    """They are unstable at the next coordinator of the group, until the marker comes there."""
+    """The offsets are unstable at the next coordinator of the group until it gets the marker."""
     one, two, mine, there = await apart(nodes, 2)
     group = nodes.name_at(1, "g")
     assert await there.commit_offsets({0: 5}, group_id=group) == [0]
@@ -329,7 +337,10 @@ async def test_marker_that_comes_before_the_pending_offsets_are_loaded_decides_t
 
 
 async def test_an_operators_marker_breaks_into_no_write_under_way(nodes: CoordinatorCluster) -> None:
-    """The operator's tool aborts a hanging transaction; a batch verified before is not appended behind the marker."""
+    """The operator's tool aborts a hanging transaction.
+
+    A batch that was verified earlier is not appended after the marker.
+    """
     _, two, mine, there = await apart(nodes, 2)
     assert await send(there) is ErrorCode.NONE
     partition = two.partition(1, "out")

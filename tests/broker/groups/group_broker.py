@@ -1,4 +1,4 @@
-"""A group coordinator over topics on a disk in memory: syncs can be held, power can fail, nobody listens on a port."""
+"""A group coordinator over topics on a disk in memory, without a listener. Tests can hold syncs and cut the power."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOPICS = ("t", "stays")
 
 
 class GroupBroker:
-    """One broker's groups. `monotonic_s` and `wall_ms` are the test's to move."""
+    """The groups of one broker. The test sets `monotonic_s` and `wall_ms`."""
 
     def __init__(self, **settings: str) -> None:
         self.disk = MemoryDisk()
@@ -39,7 +39,7 @@ class GroupBroker:
         self._count = 0
 
     async def open(self, *, wait: bool = True) -> GroupBroker:
-        """Start on what the disk holds; with `wait` until the groups are read."""
+        """Start from the contents of the disk. `wait`: until the groups are loaded."""
         world = World(
             now_ms=lambda: self.wall_ms,
             monotonic=lambda: self.monotonic_s,
@@ -72,7 +72,7 @@ class GroupBroker:
         await self.open()
 
     async def lose_power(self, rng: Random | None = None) -> None:
-        """What was not synced is gone (of it, what `rng` grants remains); start again."""
+        """Cut the power and start again. Unsynced data is lost; `rng`: a random part of it remains."""
         self.disk.crash(rng)
         await self._drop_dead()
         await self.open()
@@ -119,7 +119,7 @@ class GroupBroker:
         )
 
     async def end(self, producer_id: int = 7, *, commit: bool = True, group: str = "g", epoch: int = 0) -> None:
-        """What the transaction's coordinator does for the partition of this group."""
+        """End the transaction in the partition of this group, as the transaction coordinator does."""
         index = coordinator_partition(group, 50)
         partition = self.topics.partition(CONSUMER_OFFSETS, index)
         marker = partition.append_marker(producer_id, epoch, commit, 0)
@@ -135,7 +135,7 @@ class GroupBroker:
         await self.groups.forget_topic(topic)
 
     async def everything(self) -> dict[str, Any]:
-        """All that is known of all groups, to compare; one of which only the name is left is as good as none."""
+        """The whole state of all groups, for comparisons. A group of which only the name remains is left out."""
         return {
             group.group_id: (
                 group.state.value,
@@ -178,13 +178,13 @@ class GroupBroker:
         return await self.ask.sync(group, ask)
 
     async def enter(self, group: str = "g") -> Joined:
-        """A stable group of one."""
+        """Add one member to an empty group and make the group stable."""
         joined = await self.join(group=group)
         await self.sync(joined, [joined.member_id], group)
         return joined
 
 
 async def breathe(turns: int = 5) -> None:
-    """Let everything that can go on go on."""
+    """Run the loop until all ready tasks wait."""
     for _ in range(turns):
         await asyncio.sleep(0)

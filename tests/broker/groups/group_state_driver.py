@@ -1,4 +1,4 @@
-"""One group without a broker: tokens in, answers out, time and durability in the test's hand."""
+"""Drives the state of one group without a broker. The test controls time and durability."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REBALANCE_MS = 30_000
 
 
 class GroupStateDriver:
-    """Drives `state` as the coordinator does. `hold`: changes wait in `unsettled` until `settle` makes them durable."""
+    """Calls `state` as the coordinator does. `hold`: changes wait in `unsettled` until `settle` makes them durable."""
 
     def __init__(self, *, delay_ms: int = 0, size_max: int = 100, hold: bool = False) -> None:
         self.group = Group(group_id="g")
@@ -102,7 +102,7 @@ class GroupStateDriver:
         return ErrorCode.NONE
 
     def lose(self, token: str | KafkaError, member_id: str = "") -> None:
-        """The connection is lost over which this JoinGroup was sent, or (`member_id`) over which this id was given."""
+        """Close the connection of this waiting JoinGroup, or the one on which `member_id` was given out."""
         assert isinstance(token, str)
         waits = None if member_id else token
         member_id = member_id or self.asked[token] or f"m{token.removeprefix('join-')}"
@@ -111,7 +111,7 @@ class GroupStateDriver:
     # --- what time and the disk do ---
 
     def pass_time(self, ms: int) -> None:
-        """Let time pass, with every deadline and expiry on its way."""
+        """Advance the time, and process each deadline and expiry on the way."""
         end_ms = self.now_ms + ms
         while (due := self._next_due()) is not None and due[0] <= end_ms:
             self.now_ms = max(self.now_ms, due[0])
@@ -119,14 +119,14 @@ class GroupStateDriver:
         self.now_ms = end_ms
 
     def settle(self, count: int | None = None) -> None:
-        """The oldest `count` (or all) changes become durable, in order."""
+        """Make the oldest `count` changes durable, in order; by default all of them."""
         for _ in range(len(self.unsettled) if count is None else count):
             change = self.unsettled.pop(0)
             self.stored.append(change)
             self._take(state.apply(self.group, change, self.now, self.rules))
 
     def refuse(self, error: KafkaError) -> None:
-        """The oldest change cannot be stored."""
+        """Fail the write of the oldest change."""
         self._take(state.refuse(self.group, self.unsettled.pop(0), error, self.now, self.rules))
 
     # --- shorthands ---
@@ -138,7 +138,7 @@ class GroupStateDriver:
         return result
 
     def code(self, token: str | KafkaError) -> ErrorCode:
-        """The error that a request was answered with, now or later."""
+        """The error code of the answer to a request, now or later."""
         result = token if isinstance(token, KafkaError) else self.answers.get(token)
         assert isinstance(result, KafkaError), result
         return result.code
@@ -150,13 +150,13 @@ class GroupStateDriver:
         return result.assignment
 
     def given_id(self, token: str | KafkaError) -> str:
-        """The id in a MEMBER_ID_REQUIRED."""
+        """The member id in a MEMBER_ID_REQUIRED."""
         result = token if isinstance(token, KafkaError) else self.answers[token]
         assert isinstance(result, MemberIdRequiredError), result
         return result.member_id
 
     def stable(self, count: int, **join: str) -> list[str]:
-        """A stable group of `count` members; their ids, the leader first."""
+        """Make a stable group of `count` members. Returns their ids, the leader first."""
         members = [self.joined(self.join(**join)).member_id]
         for _ in range(count - 1):
             newcomer = self.join(**join)

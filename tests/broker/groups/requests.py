@@ -1,4 +1,4 @@
-"""Requests to a group coordinator as the handlers make them: find the shard of the group, then ask it."""
+"""Requests to a group coordinator as handlers send them: find the shard of the group, then call it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from semel_protocol.errors import ErrorCode
 
 
 class GroupRequests:
-    """What clients ask of the groups of one broker."""
+    """The client requests to the groups of one broker."""
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups

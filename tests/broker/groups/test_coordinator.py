@@ -1,4 +1,4 @@
-"""What the coordinator owes the disk: nothing is answered or seen before it is durable, and everything after."""
+"""The coordinator and the disk: nothing is answered or visible before it is durable, and all of it afterwards."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ STEPS = st.lists(
 
 
 class ConcurrentSteps:
-    """Steps carried out at once, each a task; what became of them is settled at the end."""
+    """Steps that run concurrently, each in a task. The outcomes are collected at the end."""
 
     def __init__(self, group_broker: GroupBroker) -> None:
         self.group_broker = group_broker
@@ -331,7 +331,10 @@ def test_a_replay_finds_the_live_state(steps: list[tuple[int, str, int]]) -> Non
     st.integers(),
 )
 def test_committed_offset_never_decreases_by_itself(steps: list[tuple[int, int]], seed: int) -> None:
-    """Offsets only ever grow here; so must what readers see, and nothing acknowledged may be lost with the power."""
+    """The clients only raise offsets, so readers must never see a lower one.
+
+    A power loss must not remove an acknowledged one.
+    """
 
     async def run() -> None:
         group_broker = await GroupBroker().open()

@@ -1,4 +1,4 @@
-"""Which offsets have outlived their use (KIP-211), and which topics a group reads."""
+"""The offsets that have expired (KIP-211), and the topics that a group reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups between the protocols and the log: a change of protocol is durable as a whole, or it has not happened."""
+"""Groups that change their protocol, and the log: a change is durable as a whole, or it has not happened."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ async def group_of(group_broker: GroupBroker) -> Group:
 
 
 async def classic(group_broker: GroupBroker) -> Joined:
-    """A stable classic group of one."""
+    """A stable classic group with one member."""
     joined = await join(group_broker)
     assert await sync(group_broker, joined) == (PLACE,)
     return joined
 
 
 async def mixed(group_broker: GroupBroker) -> tuple[Joined, int]:
-    """A stable group of the consumer protocol with a classic member, which has the only partition, and one more."""
+    """A stable consumer group of two members. The classic one has the only partition."""
     await classic(group_broker)
     await beat(group_broker, "new")
     joined = await join(group_broker, "old", owned=True)

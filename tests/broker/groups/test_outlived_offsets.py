@@ -1,4 +1,4 @@
-"""Offsets count for the topic that they were committed for, not for the next one of its name."""
+"""Offsets count for the topic for which they were committed, not for a later topic with the same name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def group_broker() -> AsyncIterator[GroupBroker]:
 
 
 async def remembered(group_broker: GroupBroker) -> list[tuple[str, int, int]]:
-    """What lies in the coordinator's memory, whether it counts or not."""
+    """All offsets in the coordinator's memory, also those of deleted topics."""
     offsets = await group_broker.ask.offsets("g")
     return [(topic, partition, committed.offset) for topic, partition, committed in offsets]
 

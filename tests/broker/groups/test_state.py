@@ -1,4 +1,4 @@
-"""How a group moves, one rule a test; no broker, no clock."""
+"""The transitions of a group, one rule in each test, without a broker or a clock."""
 
 import pytest
 from broker.groups.group_state_driver import REBALANCE_MS, SESSION_MS, GroupStateDriver
@@ -673,7 +673,7 @@ def told_to_revoke(
     newcomer_assigned: bytes = b"",
     protocol_type: str = "consumer",
 ) -> tuple[str, str]:
-    """A static member joins with this metadata, and is assigned less than it owned; and a newcomer."""
+    """A static member joins with this metadata and is assigned less than it owned; another member is new."""
     static = room.joined(room.join(instance="a", metadata=owning(), protocol_type=protocol_type)).member_id
     room.sync(static, {static: given(0, 1, 2, 3)})
     newcomer = room.join(instance="b", metadata=owning(), protocol_type=protocol_type)

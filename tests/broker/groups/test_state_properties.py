@@ -1,4 +1,4 @@
-"""Any sequence of requests, silence, slow disks and failed writes: what must hold of a group after every step."""
+"""Random sequences of requests, timeouts, slow disks and failed writes: the invariants of a group after every step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INSTANCES = sampled_from([None, None, "a", "b"])
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Members that join, sync, fall silent and leave at random, over a disk that is slow and may fail."""
+    """Members join, sync, time out and leave at random, over a disk that is slow and may fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(choice=data(), gives_id=booleans())
     def lose_connection(self, choice: data, gives_id: bool) -> None:  # type: ignore[valid-type]
-        """Of a request that waits, or that waited once; or that was answered with an id."""
+        """Close the connection of a request that waits or has waited, or that was answered with an id."""
         room = self.room
         joins = [token for token in room.asked if token.startswith("join")]
         if not joins:
@@ -149,7 +149,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert (token in room.answers) != (token in known), token
 
     def teardown(self) -> None:
-        """Left alone, every group comes to rest and every request is answered."""
+        """Without further requests every group becomes stable or empty, and every request is answered."""
         self.room.settle()
         for _ in range(20):
             self.room.pass_time(60_000)

@@ -1,4 +1,4 @@
-"""Offsets as part of transactions: seen when the marker is durable, all at once or never, and after any restart."""
+"""Offsets in transactions: visible once the marker is durable, all or none of them, also after a restart."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_group_exists_from_its_first_pending_offset_on(group_broker: Group
 
 
 async def test_group_without_offsets_remains_while_a_transaction_is_open(group_broker: GroupBroker) -> None:
-    """Neither the sweep nor the end of a member's attempt to join removes it."""
+    """Neither the expiry sweep nor a failed join of a member removes it."""
     await group_broker.hold({0: 5})
     for shard in group_broker.groups.shards.here():
         shard.expire_offsets()
@@ -77,7 +77,7 @@ async def test_group_without_offsets_remains_while_a_transaction_is_open(group_b
 
 
 async def test_pending_offset_counts_as_unstable_before_it_is_durable(group_broker: GroupBroker) -> None:
-    """A new owner of the partition may ask for it while the disk is still busy with it."""
+    """A new owner of the partition may fetch it while the sync is still under way."""
     group_broker.disk.hold_syncs()
     holding = asyncio.create_task(group_broker.hold({0: 5}))
     await breathe()
@@ -110,7 +110,7 @@ async def test_last_offset_that_a_transaction_writes_for_a_partition_is_its_offs
 
 
 async def test_marker_takes_effect_after_all_that_lies_before_it_in_the_log(group_broker: GroupBroker) -> None:
-    """Also when whoever waits for the marker is woken before the one who applies the commits."""
+    """Also if the waiter for the marker wakes before the task that applies the commits."""
     await group_broker.commit({0: 0})
     acts = (
         group_broker.commit({0: 3}),
@@ -123,7 +123,7 @@ async def test_marker_takes_effect_after_all_that_lies_before_it_in_the_log(grou
 
 
 async def test_plain_commit_behind_the_pending_one_in_the_log_wins(group_broker: GroupBroker) -> None:
-    """Compaction keeps the last record of a key, so that is the one that has to count."""
+    """Compaction keeps the last record of a key, so the last record has to be the valid one."""
     await group_broker.hold({0: 5, 1: 5})
     await group_broker.commit({0: 3})
     assert unstable(group_broker, 0, 1) == [False, True]
@@ -196,8 +196,10 @@ async def test_offsets_pending_over_a_restart_are_decided_by_the_marker_after_it
 
 @pytest.mark.parametrize("turns", [0, 6])
 async def test_marker_before_the_pending_offsets_are_loaded(turns: int) -> None:
-    """The coordinator of transactions may be ready before that of groups, and go on with its markers: before the replay
-    comes to its offsets, or when it is past them."""
+    """The transaction coordinator may be ready before the group coordinator.
+
+    Then markers arrive before the replay reaches the offsets, or after it has passed them.
+    """
     group_broker = await GroupBroker(durability="os").open()
     await group_broker.hold({0: 5}, producer_id=7)
     await group_broker.hold({1: 6}, producer_id=8)
@@ -220,7 +222,7 @@ async def test_marker_before_the_pending_offsets_are_loaded(turns: int) -> None:
 
 
 async def test_a_marker_applied_twice_ends_nothing_else(group_broker: GroupBroker) -> None:
-    """Its reply was lost, or it was written before a crash and again after."""
+    """Its reply was lost, or it was written before a crash and again afterwards."""
     await group_broker.hold({0: 5})
     await group_broker.end()
     await group_broker.commit({0: 6})
@@ -326,7 +328,7 @@ async def test_group_of_pending_offsets_alone_can_be_deleted(group_broker: Group
 
 
 async def test_offset_committed_after_the_deletion_takes_effect(group_broker: GroupBroker) -> None:
-    """The transaction goes on: it may commit for the group again, and then the group exists again."""
+    """The transaction continues and may commit for the group again. Then the group exists again."""
     await group_broker.hold({0: 5, 1: 5})
     await group_broker.ask.delete_group("g")
     await group_broker.hold({1: 6})

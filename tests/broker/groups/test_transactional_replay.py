@@ -1,4 +1,4 @@
-"""PendingOffsets offsets: live, replayed, and replayed from what compaction has left, they are the same."""
+"""Pending offsets are equal when they are applied live, replayed, or replayed after compaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTITIONS = st.integers(0, 2)
 
 
 class LogRecord(msgspec.Struct, frozen=True):
-    """One record of the log. `producer` None: of no transaction; `offset` None: a tombstone; `commit`: a marker."""
+    """One record of the log. `producer` None: no transaction; `offset` None: a tombstone; `commit`: a marker."""
 
     producer: int | None = None
     partition: int = 0
@@ -40,7 +40,7 @@ LINES = st.one_of(
 
 
 def replay(log: list[tuple[int, LogRecord]]) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """partition -> offset, and partition -> the offsets that transactions hold for it."""
+    """The offset of each partition, and the pending offsets of transactions for it."""
     it = GroupReplay()
     for position, line in log:
         batch = batch_of(position, line)
@@ -73,7 +73,7 @@ def batch_of(position: int, line: LogRecord) -> bytes:
 
 
 def outcomes(log: list[LogRecord]) -> list[bool | None]:
-    """For each line whether it counts: True, False (aborted), None (undecided)."""
+    """For each record: True (it counts), False (aborted), None (undecided)."""
     found: list[bool | None] = []
     for at, line in enumerate(log):
         if line.producer is None:
@@ -85,7 +85,7 @@ def outcomes(log: list[LogRecord]) -> list[bool | None]:
 
 
 def model(log: list[LogRecord]) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """By the rule itself: the last record of a key counts, those of aborted transactions left out."""
+    """The rule itself: the last record of a key counts, without those of aborted transactions."""
     counts: dict[int, int] = {}
     pending: dict[int, dict[int, int]] = {}
     for line, outcome in zip(log, outcomes(log), strict=True):
@@ -114,7 +114,10 @@ def test_a_replay_finds_the_last_record_that_counts(log: list[LogRecord]) -> Non
 @settings(max_examples=300, deadline=None)
 @given(st.lists(LINES, max_size=15), st.data())
 def test_compaction_changes_nothing(log: list[LogRecord], data: st.DataObject) -> None:
-    """It works up to the first undecided record, drops what was aborted, and keeps the last record of each key."""
+    """Compaction stops at the first undecided record.
+
+    It drops aborted records and keeps the last record of each key.
+    """
     counts = outcomes(log)
     stable = next((at for at, outcome in enumerate(counts) if outcome is None), len(log))
     end = data.draw(st.integers(0, stable))

@@ -74,7 +74,7 @@ async def test_one_member_gets_every_partition_with_its_first_heartbeat(broker: 
 async def test_a_member_that_restarts_takes_no_partition_from_the_others(
     broker: Harness, names: str, leaver: int
 ) -> None:
-    """Its partitions are in the target assignment of others, which have not got them yet: those go back."""
+    """Its partitions are in the target assignments of others, which do not own them yet. The member gets them back."""
     members = [await member(broker, each) for each in names]  # six partitions: two members have two
     await settle(*members)
     before = [each.owned for each in members]
@@ -181,8 +181,10 @@ async def test_a_repeated_heartbeat_whose_answer_was_lost_gets_the_answer_again(
 
 
 async def never_heard(broker: Harness) -> tuple[HeartbeatingMember, HeartbeatingMember]:
-    """A member that owns three partitions, and was assigned three more in an answer that was lost. They are to go to
-    the other one, and it has asked again with all that it knows."""
+    """A member that owns three partitions. The answer that assigned three more was lost.
+
+    These three are to go to the other member, and it has sent a full heartbeat again.
+    """
     one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")
     await settle(one, two)
     half = one.owned
@@ -197,7 +199,10 @@ async def never_heard(broker: Harness) -> tuple[HeartbeatingMember, Heartbeating
 
 
 async def test_a_member_need_not_revoke_what_it_never_heard_of(broker: Harness) -> None:
-    """It acknowledges nothing, because its partitions do not change. It was removed after its rebalance timeout."""
+    """Its partitions do not change, so it acknowledges nothing.
+
+    Otherwise it would be removed after its rebalance timeout.
+    """
     one, three = await never_heard(broker)
     assert await one.beat(topic_partitions=None) == 0
     assert one.epoch == three.epoch
@@ -206,7 +211,7 @@ async def test_a_member_need_not_revoke_what_it_never_heard_of(broker: Harness) 
 
 
 async def test_a_member_that_has_adopted_meanwhile_what_it_did_not_name_revokes_it(broker: Harness) -> None:
-    """Java's consumer names the partitions that it has adopted, and may be adopting more when it does."""
+    """Java's consumer names the partitions that it has adopted, and may adopt more while the heartbeat is under way."""
     one, three = await never_heard(broker)
     half, topic_id = one.owned, min(one.owned)[0]
     one.owned = frozenset((topic_id, index) for index in range(6))
@@ -372,7 +377,7 @@ async def test_offsets_are_fetched_by_a_member_at_its_epoch_or_by_nobody_in_part
 
 
 async def test_a_member_with_more_to_revoke_no_longer_commits_what_it_has_revoked(broker: Harness) -> None:
-    """Its epoch grows with each revocation that it acknowledges, although it has yet to reach the group's epoch."""
+    """Its epoch grows with each acknowledged revocation, although it is still below the group's epoch."""
     one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")
     await one.beat()
     await two.beat()
@@ -394,7 +399,7 @@ async def test_a_member_with_more_to_revoke_no_longer_commits_what_it_has_revoke
 
 
 async def test_a_lost_answer_that_asked_for_one_more_revocation_fences_nobody(broker: Harness) -> None:
-    """The epoch has grown, and the member still owns what it does not know that it has to revoke."""
+    """The epoch has grown. The member still owns a partition and does not know that it must revoke it."""
     one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")
     await one.beat()
     await two.beat()

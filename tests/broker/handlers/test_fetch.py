@@ -1,4 +1,4 @@
-"""Fetch over the wire: the data returned, the end of a long poll, and no starving partition."""
+"""Fetch over the wire: the returned data, the end of a long poll, and fairness between partitions."""
 
 import asyncio
 from typing import Any
@@ -230,7 +230,7 @@ WIDE = 600
 
 
 def waiting(broker: Harness, topic: str) -> list[int]:
-    """The partitions of a topic of `WIDE` partitions at which a fetch waits."""
+    """The partitions of a topic of `WIDE` partitions on which a fetch waits."""
     assert broker.node is not None
     topics = broker.node.broker.topics
     return [index for index in range(WIDE) if topics.partition(topic, index).view._waiters]
@@ -373,7 +373,9 @@ async def test_delete_records_moves_the_log_start_for_good(broker: Harness) -> N
 async def test_a_sweep_over_many_logs_does_not_hold_an_answer_about_many(
     broker: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The checkpoint files are written for the answer once or twice, however much is noted in them meanwhile."""
+    """The checkpoint files are written at most twice for the answer, however many changes the sweep records
+    meanwhile.
+    """
     wire = await broker.wire()
     await wire.create_topic("t", partitions=COUNT)
     for partition in range(COUNT):

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what a client knows is not sent again, and nothing that it needs is left out."""
+"""Fetch sessions (KIP-227): the broker omits what the client already has, and nothing else."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def rows(response: FetchResponse) -> dict[tuple[str, int], tuple[int, bool]]:
 
 
 async def begun(wire: Wire, offsets: Offsets = EVERY) -> int:
-    """A session with these partitions; the client knows all of them."""
+    """A session with these partitions, all of them answered once."""
     response = await fetch(wire, asked(offsets))
     assert response.session_id > 0
     assert len(rows(response)) == sum(map(len, offsets.values()))

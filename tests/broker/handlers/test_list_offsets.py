@@ -29,7 +29,7 @@ async def look_up(wire: Wire, timestamp: int, *, partition: int = 0, version: in
 
 @pytest.fixture
 async def filled(wire: Wire) -> Wire:
-    """Offsets 0 to 4 with timestamps 100, 300, 300, 200, 400; 400 is in the middle of nothing special."""
+    """Offsets 0 to 4 with timestamps 100, 300, 300, 200, 400."""
     await wire.create_topic("t", message_timestamp_before_max_ms=str(2**63 - 1))
     for timestamp in (100, 300, 300, 200, 400):
         assert (await wire.produce("t", batch(b"x", timestamp=timestamp))).error_code == 0

@@ -147,7 +147,10 @@ async def test_describe_producers(wire: Wire) -> None:
 
 
 async def test_topics_are_described_by_id(wire: Wire) -> None:
-    """Members of the consumer protocol get topic ids, and ask for the names. Java leaves the name empty, not null."""
+    """Members of the consumer protocol get topic ids and ask for the names.
+
+    Java's request has an empty name, not null.
+    """
     await wire.create_topic("t", 2)
     (topic,) = (await wire.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)).topics
     for name in (None, ""):

@@ -1,4 +1,4 @@
-"""Groups that change their protocol while they have members (KIP-848, migration): over the wire, both ways."""
+"""Groups that change their protocol while they have members (KIP-848, migration), over the wire in both directions."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ async def broker(start_broker: StartBroker) -> Harness:
 
 
 class Old(WireMember):
-    """A consumer of the classic protocol. `owned`: the partitions of t that it reads now. Eager members own nothing
-    while they join; cooperative ones revoke after SyncGroup, and join again."""
+    """A consumer of the classic protocol. `owned`: the partitions of t that it reads now.
+
+    Eager members own nothing while they join. Cooperative ones revoke after SyncGroup and join again.
+    """
 
     def __init__(self, wire: Wire, *, cooperative: bool = False, **settings: Any) -> None:
         super().__init__(wire, **settings)
@@ -52,7 +54,10 @@ class Old(WireMember):
         return super().join_request(**{"protocols": protocols, **fields})
 
     async def enter_with(self, *members: Old, shares: dict[str, list[int]] | None = None) -> int:
-        """JoinGroup and SyncGroup; the error code. A leader gives each member its `shares`, by default itself all."""
+        """Send JoinGroup and SyncGroup; return the error code.
+
+        A leader gives each member its `shares`, by default all to itself.
+        """
         if not self.cooperative:
             self.owned = []
         joined = await self.join()
@@ -75,7 +80,7 @@ class Old(WireMember):
         return await self.enter_with() if must_revoke else 0
 
     async def beat(self) -> int:
-        """A heartbeat, and what a client does when the answer asks it to join again."""
+        """Send a heartbeat, and join again if the answer asks for it."""
         code = await self.heartbeat()
         return await self.enter_with() if code == ErrorCode.REBALANCE_IN_PROGRESS else code
 
@@ -89,7 +94,7 @@ async def new_member(broker: Harness, member_id: str, **settings: Any) -> Heartb
 
 
 async def rounds(*members: Old | HeartbeatingMember, count: int = 6) -> None:
-    """Heartbeats of all members in turn. No partition ever has two of them."""
+    """Send heartbeats of all members in turn, and check that no partition ever has two owners."""
     for _ in range(count):
         for member in members:
             assert await member.beat() in (0, ErrorCode.REBALANCE_IN_PROGRESS)

@@ -32,7 +32,7 @@ def test_sigkill_leaves_every_transaction_whole_and_once(tmp_path: Path, version
 
 
 class TransactionWriter:
-    """Writes number after number into both partitions of `out`, each in a transaction; every third is aborted."""
+    """Writes consecutive numbers to both partitions of `out`, each in a transaction. Every third is aborted."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -56,7 +56,7 @@ class TransactionWriter:
         self.ending = None
 
     async def work(self, rounds: int, then: Callable[[], object]) -> None:
-        """Run until the broker is killed. `then` is called after that many transactions."""
+        """Run until the broker is killed. Calls `then` after `count` transactions."""
         producer = self.producer
         assert producer is not None
         for done in count():
@@ -102,7 +102,7 @@ async def run(broker: BrokerProcess, rng: Random, version: int) -> None:
 
 
 async def read_committed(wire: Wire, partition: int) -> list[bytes | None]:
-    """Every committed value, filtered as by clients; no transaction may be undecided."""
+    """Every committed value, filtered as a client does. No transaction may be undecided."""
     values: list[bytes | None] = []
     offset = 0
     while True:

@@ -1,4 +1,4 @@
-"""Each family of metrics moves when what it counts happens. Names are checked by promtool, if it is installed."""
+"""Each metric changes when the event that it counts happens. Names are checked by promtool, if it is installed."""
 
 from __future__ import annotations
 

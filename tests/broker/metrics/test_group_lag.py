@@ -1,4 +1,4 @@
-"""The lag of a group is what a read_committed consumer really gets: without markers and aborted records."""
+"""The lag of a group counts the records that a read_committed consumer gets: no markers, no aborted records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AnswerMemory alone: which bytes count, which connections are closed, and Fetches woken by the same records."""
+"""AnswerMemory alone: the counted bytes, the closed connections, and Fetches that the same records wake."""
 
 from __future__ import annotations
 

@@ -34,7 +34,10 @@ class FakeServer:
 
 
 class PortTable:
-    """`taken`: (host, port) that other processes have. `refuses`: host -> the error of each bind."""
+    """The ports of the machine.
+
+    `taken`: (host, port) in use by other processes. `refuses`: host -> the errors of its binds.
+    """
 
     def __init__(
         self, *free: int, taken: tuple[tuple[str, int], ...] = (), refuses: dict[str, int] | None = None

@@ -1,4 +1,4 @@
-"""A coroutine that runs at once up to its first wait behaves like one that runs wholly in a task."""
+"""A coroutine that runs up to its first wait without a task behaves as one that runs in a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that the event loop reports: those of connections that are gone are no errors of the broker."""
+"""Errors that the event loop reports: errors of closed connections are not logged as errors of the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The share of the event loop's time: what counts, and what is muted."""
+"""The share of the event loop's time: which work counts, and which connections are muted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEARTBEAT = 12
 class SlowHandlerServer:
     """A server with one handler: it works for `steps` seconds each, and waits for a second between two of them.
 
-    The clock of the work advances in steps alone; that of the loop is virtual and advances in waits alone.
+    Only steps advance the clock of the work. Only waits advance the virtual clock of the loop.
     """
 
     def __init__(self) -> None:

@@ -291,7 +291,7 @@ async def test_a_weak_key_of_a_listener_stops_the_start(start_tls: Any, weak: Pa
 
 @pytest.fixture
 def weak(tmp_path: Path) -> Path:
-    """A certificate for anything, which has signed itself with RSA of 1024 bits, and its key."""
+    """A certificate without restrictions, signed with its own RSA key of 1024 bits, and this key."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "weak")])
     now = datetime.now(UTC)

@@ -32,8 +32,9 @@ CALLS_PER_ROW = {
     "EndTxn, KIP-890": 13.0,
     "DeleteTopics": 70.0,
 }
-"""What takes effect as a whole: the image of the cluster takes the record of a topic, a group the offsets of a
-transaction, and an assignor decides on all partitions. The disk in memory syncs a directory in one turn."""
+"""The work that takes effect as a whole: the image of the cluster takes the record of a topic, a group the offsets
+of a transaction, and an assignor decides on all partitions. The disk in memory syncs a directory in one turn.
+"""
 
 
 async def longest_turns(node: Node, loop: VirtualLoop, width: int) -> dict[str, int]:

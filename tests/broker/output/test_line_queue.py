@@ -1,4 +1,4 @@
-"""The queue of lines: bounds that hold by kind, the order of arrival, and every lost line counted in its place."""
+"""The queue of lines: a bound for each kind, the order of arrival, and a count of lost lines in their place."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_line_is_written_in_order_or_counted_in_its_place(steps: list[tupl
 
 
 def _merged(written: list[Line | Lost]) -> list[tuple[str, bytes] | int]:
-    """Lines, and between them the number of lost ones."""
+    """The lines, and the number of lost ones between them."""
     return _numbers(
         [(each.kind, each.data) if isinstance(each, Line) else sum(each.lines.values()) for each in written]
     )

@@ -1,4 +1,4 @@
-"""The cleaner: which log it takes, what it remembers, and that nothing it does gets in anybody's way."""
+"""The cleaner: the log that it takes next, its saved progress, and that it blocks no other work."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_an_active_segment_that_is_open_for_too_long_is_rolled(setup: Clea
 
 
 async def test_a_journal_does_not_grow_up_to_its_segment_size_before_it_is_compacted(setup: CleanerSetup) -> None:
-    """segment.bytes of the internal topics is 100 MiB, of each of 50 partitions, and a start reads all of it."""
+    """segment.bytes of the internal topics is 100 MiB. A start reads all of each of their 50 partitions."""
     setup.config.limits = replace(setup.config.limits, journal_uncompacted_bytes_max=10_000)
     journal, topic = setup.partition("__transaction_state"), setup.partition("prices")
     for number in range(300):
@@ -245,7 +245,7 @@ async def test_a_log_deleted_under_compaction_ends_the_round_quietly(setup: Clea
 
 
 def led_with(partition: Partition, *, follower_at: int) -> None:
-    """From now on it is led here, and there is a follower in sync."""
+    """Make this broker the leader, with a follower in sync."""
     partition.become_leader(1, Replicas(1, [1, 2], [1, 2], epoch_start_offset=0, now_ms=0))
     partition.is_whole = True
     partition.note_replica(2, 1, follower_at, 0)
@@ -326,7 +326,7 @@ async def test_other_tasks_run_while_a_log_is_compacted(setup: CleanerSetup) -> 
 
 @pytest.fixture
 async def quick() -> AsyncIterator[CleanerSetup]:
-    """A running cleaner whose every interval is a millisecond."""
+    """A running cleaner with intervals of one millisecond."""
     setup = CleanerSetup(
         log_retention_check_interval_ms=1,
         log_flush_offset_checkpoint_interval_ms=1,
@@ -422,7 +422,7 @@ async def test_a_compacted_topic_of_a_running_broker(tmp_path: Path) -> None:
 
 
 class LimitedDisk(MemoryDisk):
-    """A disk with as many free bytes as the test says."""
+    """A disk with the number of free bytes that the test sets."""
 
     free_bytes = 1 << 30
 
@@ -432,7 +432,7 @@ class LimitedDisk(MemoryDisk):
 
 @pytest.fixture
 async def full() -> CleanerSetup:
-    """A broker whose disk has nothing free."""
+    """A broker with a full disk."""
     setup = CleanerSetup(LimitedDisk(), log_min_free_bytes=1000)
     setup.cleaner = setup.new_cleaner(DiskSpace(setup.world, setup.config, "data"))
     return setup

@@ -1,4 +1,6 @@
-"""A disk that hangs: what needs no disk goes on, writes wait or are refused, and all goes on when the disk does."""
+"""A disk that hangs: requests without disk access continue, writes wait or are refused, and all continue after the
+hang.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A disk that runs full: clients' writes are refused before that, deletions go on, and everything goes on with room."""
+"""A disk that runs full: writes of clients are refused in time, deletions continue, and writes resume with free
+space.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ MARK = 1_000_000
 
 
 class SpaceLimitedBroker:
-    """A broker whose disk has as many free bytes as the test says."""
+    """A broker whose disk has the number of free bytes that the test sets."""
 
     def __init__(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
         assert harness.node is not None
@@ -117,7 +119,7 @@ async def states_of_groups(wire: Wire) -> dict[str, str]:
 
 
 async def test_below_half_of_the_mark_a_member_can_leave_its_group(limited_disk: SpaceLimitedBroker) -> None:
-    """A record that says so has a value, but the group keeps less than before."""
+    """The record of its leaving has a value, but the group stores less than before."""
     wire = await limited_disk.harness.wire()
     await wire.create_topic("t")
     member, consumer = WireMember(wire, "classic"), HeartbeatingMember(wire, "m", "consumer")
@@ -215,7 +217,7 @@ async def test_writes_are_allowed_again_only_well_above_the_mark(limited_disk: S
 
 
 async def test_a_burst_of_writes_does_not_pass_the_mark_between_two_looks(limited_disk: SpaceLimitedBroker) -> None:
-    """The disk is asked again after half of the room above the mark was written."""
+    """The free space is checked again after half of the space above the mark was written."""
     limited_disk.leave(MARK + 10 * MIB)
     limited_disk._free_bytes = MARK - 1
     for _ in range(5 * MIB // (64 * KIB)):

@@ -1,4 +1,4 @@
-"""Fetch sessions as data: what is news, and the bounds of sessions."""
+"""Fetch sessions as data: which partitions a response contains, and the bounds of sessions."""
 
 from __future__ import annotations
 

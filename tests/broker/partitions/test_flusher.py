@@ -1,4 +1,4 @@
-"""What one turn of the loop has appended is synced together."""
+"""All appends of one turn of the loop are synced together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from semel_storage.segments.log_config import LogConfig
 
 
 class BusyDisk(MemoryDisk):
-    """Quick for as many files at once as `together_max`."""
+    """A disk whose syncs are fast for up to `together_max` files at once."""
 
     def __init__(self) -> None:
         super().__init__()

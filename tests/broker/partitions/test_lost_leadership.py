@@ -1,4 +1,4 @@
-"""A request that waits for an append is answered when the broker loses the leadership, however late its wait began."""
+"""A request that waits for an append is answered when the broker loses the leadership, also if its wait began later."""
 
 from __future__ import annotations
 
@@ -62,8 +62,10 @@ async def test_a_wait_that_begins_after_the_leadership_ended_is_refused(led: Mak
 
 
 async def test_markers_of_a_former_leader_are_not_reported_as_committed(led: Make) -> None:
-    """Leadership ends and comes back between two markers and whoever waits for them: another record is at their offset
-    by then, and that one is committed."""
+    """Leadership ends and returns between two markers and their waiter.
+
+    Then another record has their offset, and that record is committed.
+    """
     partitions = [led(0), led(1)]
     topics = cast("Topics", SimpleNamespace(partition=lambda topic, index: partitions[index]))
     destination = LocalDestination(topics, lambda *ended: None, Turns(asyncio.get_running_loop(), lambda: 0.0))

@@ -1,4 +1,4 @@
-"""The partition on its own: when an append is committed, and who is woken, over a log whose sync the test holds."""
+"""The partition alone: when an append is committed, and which waiters wake, over a log whose syncs the test holds."""
 
 import asyncio
 from random import Random
@@ -177,8 +177,11 @@ async def test_offset_waiters_are_done_in_order_of_offset_and_only_up_to_it() ->
 
 
 def test_a_partition_continues_with_the_leader_epoch_of_its_log() -> None:
-    """Files of another broker come with epochs of their own: what is appended must not fall behind them, nor must
-    the markers of a coordinator, whose epoch this is in `__transaction_state`."""
+    """The files of another broker contain its epochs.
+
+    New appends must not have lower ones. In `__transaction_state` this epoch is also the coordinator epoch of the
+    markers.
+    """
     disk = MemoryDisk()
     data = batch(b"x")
     Log.open(disk, "t-0", LogConfig(), now_ms=0).append(data, header=read_header(data), leader_epoch=22, now_ms=0)
@@ -197,7 +200,7 @@ def test_a_partition_continues_with_the_leader_epoch_of_its_log() -> None:
 
 @pytest.mark.parametrize("takes_turns", [False, True])
 async def test_records_that_a_checkpoint_has_synced_are_committed(takes_turns: bool) -> None:
-    """The cleaner's may sync an append before the flusher comes to it, or before its task does; and tells nobody."""
+    """A checkpoint of the cleaner may sync an append before the flusher or its task does, without a notice."""
     disk = MemoryDisk()
     world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=disk)
     log = Log.open(disk, "t-0", LogConfig(), now_ms=0)

@@ -1,4 +1,4 @@
-"""Which replica a leader proposes to a consumer (KIP-392)."""
+"""The replica that a leader proposes to a consumer (KIP-392)."""
 
 from __future__ import annotations
 

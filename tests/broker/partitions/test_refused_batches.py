@@ -1,4 +1,4 @@
-"""A batch that was refused for now is stored before the later batches of its producer."""
+"""A batch that was refused with a retriable error is stored before the later batches of its producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetches of followers, called directly: the answer, its time, and the progress that counts."""
+"""Fetches of followers, as direct calls: the answer, its time, and the recorded progress."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FetchingFollower:
         partition_bytes_max: int = 1 << 20,
         forget: list[int] | None = None,
     ) -> FetchRequest:
-        """`wanted`: (partition, offset)."""
+        """A fetch request. `wanted`: (partition, offset)."""
         topic = self.leader.topics.required("t")
         rows = [
             FetchRequestPartition(
@@ -254,7 +254,7 @@ async def test_offset_outside_of_the_log(leader: Replicant, offset: int, is_belo
 
 
 async def test_a_log_of_older_epochs_that_ends_where_this_one_starts_begins_anew(leader: Replicant) -> None:
-    """What it has is deleted here, and nobody can tell any more whether it was the same."""
+    """The leader has deleted those records and cannot compare them any more."""
     partition = leader.partition()
     for n in range(3):
         leader.append(b"x", producer_id=7, sequence=n)
@@ -375,7 +375,7 @@ async def test_fetch_with_a_stale_broker_epoch_keeps_the_session(leader: Replica
 
 
 async def test_session_covers_partitions_that_are_not_named(leader: Replicant) -> None:
-    """The leader measures lag by fetches; for a quiet partition only the session's fetches count."""
+    """The leader measures lag by fetches. For a partition without new records only the session's fetches count."""
     partition = leader.partition()
     leader.append(b"x")
     await partition.synced()

@@ -1,5 +1,7 @@
-"""Brokers with logs, roles and replication, and nothing for clients: several in one loop, over real sockets and one
-store, with disks in memory that lose power."""
+"""Brokers with logs, roles and replication, without listeners for clients: several in one loop.
+
+They use real sockets, one store, and disks in memory that can lose power.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,10 @@ class RealTime(SharedLocalStore):
 
 
 class Replicant:
-    """One broker. `start` again after `stop`, `kill` (the process) or `crash` (the machine: what was not synced is
-    gone)."""
+    """One broker.
+
+    `start` it again after `stop`, `kill` (of the process) or `crash` (of the machine: unsynced data is lost).
+    """
 
     def __init__(self, cluster: ReplicationCluster, node_id: int, **settings: str) -> None:
         self.cluster = cluster
@@ -139,7 +143,7 @@ class Replicant:
         return session
 
     async def stop(self) -> None:
-        """In good order."""
+        """Stop the broker in order."""
         await self.registration.leave()
         await self._halt()
         await self.topics.close()
@@ -148,7 +152,7 @@ class Replicant:
         self.logs.close()
 
     async def die(self, how: str = "kill", *, is_noticed: bool = True) -> None:
-        """`kill` of the process or `crash` of the machine. `is_noticed`: its session has run out."""
+        """End the process (`kill`) or the machine (`crash`). `is_noticed`: its session ends, too."""
         session = self.session
         tasks = [task for task in (self.registration._task, self.controller._task) if task is not None]
         for task in tasks:
@@ -167,12 +171,12 @@ class Replicant:
         await self.server.abort()
 
     def cut_off(self) -> None:
-        """Its session is over, and it cannot know."""
+        """End the broker's session without a notice to it."""
         self.store.watch_gate.clear()
         self.store.gate.clear()
 
     def unplug(self) -> None:
-        """It cannot reach the others, in the middle of whatever it asks."""
+        """Cut the broker off from the others, also amid a request."""
 
         async def call(*_: object) -> None:
             raise ConnectionRefusedError("unplugged")
@@ -183,7 +187,7 @@ class Replicant:
                 link._connection.close("unplugged")
 
     async def hold_answers(self, source: int) -> DelayedAnswer:
-        """From now on, fetched records reach this broker from that one when the test says so."""
+        """From now on, hold the fetched records that this broker gets from that one."""
         held, ask = DelayedAnswer(), self.peers.call
 
         async def call(node_id: int, api_key: int, *rest: Any) -> Any:
@@ -208,13 +212,13 @@ class Replicant:
     def append(
         self, value: bytes, *, index: int = 0, topic: str = "t", count: int = 1, **fields: Any
     ) -> tuple[int, int]:
-        """A batch; (its first offset, the one behind it)."""
+        """Append a batch. Returns its first offset and the one after it."""
         batch = make_batch(count, value=value, **fields)
         result = self.partition(index, topic).append(batch, header=read_header(batch))
         return result.base_offset, result.last_offset + 1
 
     async def put(self, value: bytes, *, index: int = 0, topic: str = "t", **fields: Any) -> int:
-        """A batch, with acks=all. Its first offset."""
+        """Write a batch with acks=all. Returns its first offset."""
         base_offset, end = self.append(value, index=index, topic=topic, **fields)
         async with asyncio.timeout(20):
             await self.partition(index, topic).committed(end)
@@ -222,7 +226,7 @@ class Replicant:
 
 
 class DelayedAnswer:
-    """An answer on its way."""
+    """An answer that the test delivers later."""
 
     def __init__(self) -> None:
         self.asked: dict[int, None] = {}
@@ -243,7 +247,7 @@ class ReplicationCluster:
     async def topic(
         self, *replicas: Sequence[int], name: str = "t", by: int | None = None, configs: dict[str, str] | None = None
     ) -> None:
-        """A topic with these replicas, the first one of each leads; all brokers that have replicas know them."""
+        """Create a topic with these replicas; the first of each row leads. Waits until all their brokers know it."""
         maker = self.brokers[replicas[0][0] if by is None else by]
         await maker.topics.create(
             NewTopic(name=name, assignments={n: list(row) for n, row in enumerate(replicas)}, configs=configs or {})
@@ -253,7 +257,7 @@ class ReplicationCluster:
                 await self.role(node_id, row[0], index=index, topic=name)
 
     async def role(self, node_id: int, leader: int, *, index: int = 0, topic: str = "t") -> None:
-        """Wait until a broker knows who leads."""
+        """Wait until a broker knows the leader."""
         it = self.brokers[node_id]
         role = Role.LEADER if leader == node_id else Role.FOLLOWER
 
@@ -266,19 +270,19 @@ class ReplicationCluster:
         await until(knows, f"broker {node_id} never knew that {leader} leads {topic}-{index}")
 
     def state(self, index: int = 0, topic: str = "t", by: int | None = None) -> PartitionState:
-        """As a broker knows it."""
+        """The partition's state as a broker knows it."""
         it = self.brokers[next(iter(self.brokers)) if by is None else by]
         return it.topics.view(topic, index).state
 
     async def isr(self, *node_ids: int, index: int = 0, topic: str = "t", by: int | None = None) -> None:
-        """Wait until these are in sync, and no others."""
+        """Wait until exactly these replicas are in sync."""
         await until(
             lambda: sorted(self.state(index, topic, by).isr) == sorted(node_ids),
             f"{topic}-{index}: {self.state(index, topic, by)}",
         )
 
     async def same(self, *node_ids: int, index: int = 0, topic: str = "t") -> None:
-        """Wait until the replicas have the same end, and see that they have the same in them."""
+        """Wait until the replicas have the same end offset, and check that their records are equal."""
         partitions = [self.brokers[node_id].partition(index, topic) for node_id in node_ids]
         await until(
             lambda: (
@@ -293,7 +297,7 @@ class ReplicationCluster:
             assert other == first, f"broker {node_id} has something else than broker {node_ids[0]}"
 
     async def elect(self, leader: int, *, index: int = 0, topic: str = "t", without: Sequence[int] = ()) -> None:
-        """Have the store say that another replica leads from now on; `without`: those out of the ISR."""
+        """Write another leader into the store. `without`: replicas that leave the ISR."""
         by = self.brokers[leader]
         view = by.topics.view(topic, index)
         isr = [each for each in view.state.isr if each not in without]

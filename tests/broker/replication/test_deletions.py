@@ -1,4 +1,4 @@
-"""What compaction forgets for good, every replica has seen: who was away must not keep what was deleted meanwhile."""
+"""Compaction deletes only what every replica has seen: a replica that was away must not keep deleted records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ async def put(it: Replicant, key: bytes, value: bytes | None) -> None:
 
 
 async def compact(*brokers: Replicant) -> None:
-    """All there is to do. A tombstone gets its time in one round, and can go in another one."""
+    """Compact until nothing is left to do.
+
+    A tombstone gets its deletion time in one round and is deleted in a later one.
+    """
     for it in brokers:
         it.partition().log.roll()
         cleaner = Cleaner(it.world, it.config, partitions=it.topics.here, checkpoint=it.logs.checkpoint)
@@ -41,7 +44,7 @@ def keys(it: Replicant) -> list[bytes | None]:
 
 
 async def level(*brokers: Replicant) -> None:
-    """All have the same end, and know that it is committed."""
+    """Wait until all replicas have the same end and know that it is committed."""
     await until(lambda: len({(it.partition().high_watermark, it.partition().end_offset) for it in brokers}) == 1)
 
 

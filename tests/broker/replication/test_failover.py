@@ -1,5 +1,7 @@
-"""Leaders fail and return; acknowledged records stay, and replicas end up equal. The tests choose most leaders
-themselves: the worst choices that are allowed."""
+"""Leaders fail and return. Acknowledged records stay, and all replicas become equal.
+
+Tests choose most leaders themselves: the worst choices that are allowed.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +73,10 @@ async def test_high_watermark_of_a_new_leader_may_be_behind_and_loses_nothing(cl
 async def test_a_record_that_a_new_leader_never_had_is_no_retry_though_the_leader_deleted_its_offset(
     cluster: ReplicationCluster,
 ) -> None:
-    """Both logs end at the same offset, and the leader's starts there: its epochs do not show that the logs parted. A
-    replica that kept the producer would answer the retry as stored, and the record would be nowhere."""
+    """Both logs end at the same offset, and the leader's log starts there, so its epochs do not show the divergence.
+
+    A replica that kept the producer state would answer the retry as stored, and the record would be lost.
+    """
     one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2])
     await one.put(b"both")
@@ -93,7 +97,9 @@ async def test_a_record_that_a_new_leader_never_had_is_no_retry_though_the_leade
 
 
 async def test_answer_of_an_old_epoch_is_not_taken(cluster: ReplicationCluster) -> None:
-    """Reliability, "fetch replies of an old epoch counted": it comes when the follower has another leader already."""
+    """Reliability, "fetch replies of an old epoch counted": the answer arrives when the follower already has another
+    leader.
+    """
     one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2, 3])
     await one.put(b"all")
@@ -148,8 +154,10 @@ async def test_a_follower_with_a_newer_epoch_retries_until_its_leader_has_it(clu
 
 
 async def test_rebooted_broker_does_not_rejoin_under_its_old_registration(cluster: ReplicationCluster) -> None:
-    """Reliability: it may have lost what it said it had. Its first incarnation's last fetch arrives when the second one
-    is there, with fewer records."""
+    """Reliability: the broker may have lost records that it had reported.
+
+    The last fetch of its first incarnation arrives after the second one has registered with fewer records.
+    """
     one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2])
     await one.put(b"both")
@@ -198,8 +206,10 @@ async def test_the_last_replica_leads_again_with_all_records(cluster: Replicatio
 async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not_join(
     cluster: ReplicationCluster,
 ) -> None:
-    """Reliability, "early ISR expansion": the high watermark of a new leader is behind; who has only that lacks what
-    was acknowledged by the leader before (KIP-207, KIP-679: kafka's `isFollowerInSync`)."""
+    """Reliability, "early ISR expansion": the high watermark of a new leader is behind.
+
+    A replica that has only the records below it lacks acknowledged ones (KIP-207, KIP-679: kafka's `isFollowerInSync`).
+    """
     one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2, 3])
     await one.put(b"all")
@@ -226,8 +236,10 @@ async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_acknowledged_records_survive_any_two_of_three_brokers(seed: int) -> None:
-    """Brokers die, by process and by power, at any moment, and come back; all that was acknowledged is there at
-    its offset, and all replicas are the same."""
+    """Brokers die at any moment, by process or by power, and return.
+
+    All acknowledged records are at their offsets, and all replicas are equal.
+    """
     rng = Random(seed)
     cluster = ReplicationCluster(**{"min.insync.replicas": "2", "replica.lag.time.max.ms": "200"})
     try:

@@ -1,4 +1,4 @@
-"""What an answer does to a partition that is followed: a table of codes, and answers that are not taken."""
+"""The effect of an answer on a followed partition: a table of error codes, and answers that are dropped."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_damaged_producers_are_not_taken(partition: Partition, world: Worl
 
 
 async def test_an_empty_log_with_the_same_producers_stays_as_it_is(partition: Partition, world: World) -> None:
-    """Retention has emptied many idle partitions, and each election of another leader asks this of their followers."""
+    """Retention has emptied many idle partitions, and after each election their followers ask for this."""
     followed = Followed(partition, world)
     followed.wanted(1000)
     batch = bytearray(make_batch(producer_id=7))
@@ -158,7 +158,7 @@ async def test_an_empty_log_with_the_same_producers_stays_as_it_is(partition: Pa
 
 
 async def test_diverging_epoch_cuts_and_always_gets_on(partition: Partition, world: World) -> None:
-    """Also where there is nothing to cut but an epoch without a record: else it would be asked for ever."""
+    """Also if there is only an epoch without a record to cut. Otherwise the follower would ask for it for ever."""
     followed = Followed(partition, world)
     followed.wanted(1000)
     followed.take(row(records=b"".join(records(n, 1) for n in range(5))))

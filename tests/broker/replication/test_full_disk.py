@@ -1,4 +1,4 @@
-"""Replicas on a disk without room: a follower stores no records and leaves the ISR, and is in sync again with room."""
+"""Replicas on a full disk: a follower stores no records and leaves the ISR, and rejoins with free space."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def cluster() -> AsyncIterator[ReplicationCluster]:
 
 
 def leave(it: Replicant, free_bytes: int) -> None:
-    """From now on the disk of this broker has so many free bytes."""
+    """Set the number of free bytes on the disk of this broker."""
     it.disk.space = lambda path: Space(free_bytes, GIB)  # type: ignore[method-assign]
     it.topics.local.space.look()
 
@@ -74,7 +74,9 @@ async def test_acks_all_is_refused_where_a_full_follower_leaves_too_few_in_sync(
 
 
 async def test_a_full_follower_deletes_what_its_leader_has_deleted(cluster: ReplicationCluster) -> None:
-    """That is how it gets room: retention and DeleteRecords of the leader reach it without new records."""
+    """The follower gets free space this way: it follows retention and DeleteRecords of the leader without new
+    records.
+    """
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     for n in range(4):

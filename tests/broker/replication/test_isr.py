@@ -1,4 +1,4 @@
-"""Changes of the ISR by compare-and-swap: what they rest on, and what comes of them when the store is mute."""
+"""Changes of the ISR by compare-and-swap: their conditions, and their outcome while the store does not answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from semel_broker.replication.isr import BATCH
 
 
 def isr_changes(it: Replicant) -> list[tuple[list[str], bool]]:
-    """(keys that were expected to be as they were, whether they were) of each change of ISRs, in order."""
+    """For each change of ISRs, in order: the expected keys, and whether the expectation held."""
     found = []
     for expects, changes, revision in it.store.transactions:
         if changes and changes[0].key.startswith("partitions/") and not any(e.key == "controller" for e in expects):
@@ -22,7 +22,7 @@ def isr_changes(it: Replicant) -> list[tuple[list[str], bool]]:
 
 
 async def out_and_about(cluster: ReplicationCluster, partitions: int = 1) -> tuple[Replicant, Replicant]:
-    """Two brokers; 2 has been away, is there again, and may not fetch yet. 1 alone is in sync."""
+    """Two brokers. Broker 2 has been away and is back, but may not fetch yet. Only broker 1 is in sync."""
     one, two = await cluster.start(1, 2)
     await cluster.topic(*[[1, 2]] * partitions)
     await asyncio.gather(*(one.put(b"x", index=index) for index in range(partitions)))
@@ -54,7 +54,10 @@ async def test_many_partitions_change_together(cluster: ReplicationCluster) -> N
 
 
 async def test_an_unknown_outcome_is_resolved_by_sending_again(cluster: ReplicationCluster) -> None:
-    """It may have been applied, or may yet be: until that is known the joiner counts for the high watermark."""
+    """The change may have been applied, or may be applied later.
+
+    Until this is known the joiner counts for the high watermark.
+    """
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
     two.disk.hold_syncs()
@@ -110,7 +113,7 @@ async def test_keeper_outlives_a_store_that_refuses(cluster: ReplicationCluster)
 async def test_a_joining_replica_counts_for_the_high_watermark_before_the_store_accepts(
     cluster: ReplicationCluster,
 ) -> None:
-    """From the moment the store is asked it may say yes, and then the joiner may be elected (KIP-497)."""
+    """The store may accept at any time after the request, and then the joiner can be elected (KIP-497)."""
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
     two.disk.hold_syncs()
@@ -153,7 +156,7 @@ async def test_one_change_of_a_partition_at_a_time(cluster: ReplicationCluster) 
 
 
 async def test_a_change_that_lost_a_race_is_decided_again(cluster: ReplicationCluster) -> None:
-    """Of a batch, too, only what somebody else has changed is left out."""
+    """Only the partitions that another broker has changed are left out, also in a batch."""
     one, two = await out_and_about(cluster, 3)
     for index in range(3):
         await cluster.isr(1, 2, by=1, index=index)
@@ -174,7 +177,7 @@ async def test_a_change_that_lost_a_race_is_decided_again(cluster: ReplicationCl
 
 
 async def test_leader_whose_session_is_over_changes_nothing(cluster: ReplicationCluster) -> None:
-    """Reliability, "a paused leader waking after its lease": the store knows better than it does."""
+    """Reliability, "a paused leader waking after its lease": the store refuses its change."""
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
     one.store.watch_gate.clear()
@@ -191,7 +194,10 @@ async def test_leader_whose_session_is_over_changes_nothing(cluster: Replication
 
 
 async def test_a_replica_that_stopped_fetching_does_not_rejoin_the_isr(cluster: ReplicationCluster) -> None:
-    """With nobody else in sync the high watermark stands where they stopped; that they had all of it is old news."""
+    """With no other replica in sync, the high watermark stays where the replica stopped.
+
+    It had all records up to there, but this is no longer current.
+    """
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     await one.put(b"both")

@@ -1,4 +1,4 @@
-"""Asking another broker: pipelined, in order, within a time; what becomes of connections when brokers come and go."""
+"""Requests to another broker: pipelined, in order, with a timeout; and the connections when brokers start and stop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUESTION = OffsetForLeaderEpochRequest(topics=[])
 
 
 class Other:
-    """Another broker's listener. `answers`: what is written for each request (None: nothing)."""
+    """The listener of another broker. `answers`: the bytes for each request (None: no answer)."""
 
     def __init__(self) -> None:
         self.connections: list[asyncio.StreamWriter] = []
@@ -70,7 +70,7 @@ def good_answer(correlation_id: int) -> bytes:
 
 
 class Asker:
-    """This broker: an image, and `Peers` over it."""
+    """The asking broker: an image, and `Peers` over it."""
 
     def __init__(self) -> None:
         self.image = Image()
@@ -125,7 +125,7 @@ async def test_requests_are_pipelined_on_one_connection(asker: Asker, other: Oth
 
 
 async def test_each_api_has_a_connection_of_its_own(asker: Asker, other: Other) -> None:
-    """So that nothing waits behind a fetch that waits for data."""
+    """No request waits behind a fetch that waits for data."""
     other.answer = lambda _: None
     waiting = asyncio.create_task(asker.ask())
     while not other.requests:
@@ -180,7 +180,7 @@ async def test_waiting_requests_fail_when_the_connection_is_lost(asker: Asker, o
 
 
 async def test_a_restarted_broker_gets_a_new_connection(asker: Asker, other: Other) -> None:
-    """An answer of its former life must not count for the present one."""
+    """An answer of the former process must not count for the new one."""
     other.answer = lambda _: None
     asking = asyncio.create_task(asker.ask())
     while not other.requests:

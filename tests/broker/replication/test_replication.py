@@ -1,4 +1,4 @@
-"""Two and three brokers over real sockets: what one has appended the others have, and what they all have counts."""
+"""Two and three brokers over real sockets: the records of the leader reach all replicas, and then are committed."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_replica_whose_next_records_are_deleted_begins_anew(cluster: Repli
 
 
 async def test_replica_that_begins_anew_knows_the_producers_of_deleted_records(cluster: ReplicationCluster) -> None:
-    """Else it would store the retry of a record a second time as soon as it leads."""
+    """Otherwise it would store a retried record a second time once it leads."""
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2], configs={"segment.bytes": "1024"})
     await one.put(b"both")
@@ -144,7 +144,7 @@ async def test_replica_that_lost_its_disk_gets_everything_again(cluster: Replica
 
 
 async def test_quiet_partitions_stay_in_sync(cluster: ReplicationCluster) -> None:
-    """A follower names a partition once; that it still is at its end is said by every fetch of the session."""
+    """A follower names a partition once. Every later fetch of the session confirms that it is still at the end."""
     one, _ = await cluster.start(1, 2)
     await cluster.topic([1, 2], [1, 2])
     await one.put(b"once", index=0)
@@ -189,7 +189,7 @@ async def test_partition_without_a_record_costs_a_follower_no_directory(cluster:
 
 
 async def test_new_partitions_are_followed_at_once_although_a_fetch_waits(cluster: ReplicationCluster) -> None:
-    """The fetch that waits for data does not know of them; it is answered, so that the next one can name them."""
+    """The waiting fetch does not include them. It is answered early, so that the next one includes them."""
     cluster.settings |= {"replica.fetch.wait.max.ms": "30000", "replica.lag.time.max.ms": "60000"}
     one, _ = await cluster.start(1, 2)
     await cluster.topic([1, 2], name="first")

@@ -1,4 +1,4 @@
-"""Log lines that peers cause are bounded, counted, and never lost without a word; others are left alone."""
+"""Log lines that peers cause are bounded and counted, and none is dropped silently. Other lines are not affected."""
 
 from __future__ import annotations
 

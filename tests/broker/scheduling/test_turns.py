@@ -1,4 +1,4 @@
-"""Turns of the event loop: connections that authenticate have a share of each turn, and never none."""
+"""Turns of the event loop: connections that authenticate have a share of each turn, and always more than nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Loop:
         self._soon.append(callback)
 
     def turn(self) -> bool:
-        """Run what is due; return whether anything was."""
+        """Run the callbacks that are due. Returns whether there were any."""
         due, self._soon = self._soon, []
         for callback in due:
             callback()
@@ -29,7 +29,7 @@ class Loop:
 
 
 class RecordedTurn:
-    """Something that takes its turn, for `takes_s`, and notes its name."""
+    """A task that takes its turn for `takes_s` and records its name."""
 
     def __init__(self, loop: Loop, name: str, done: list[str], takes_s: float = 0.0) -> None:
         self._loop, self._name, self._done, self._takes_s = loop, name, done, takes_s

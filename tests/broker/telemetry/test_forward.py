@@ -1,4 +1,4 @@
-"""Pushed metrics go on to a collector: as they were pushed, one request for each, and without an effect on clients."""
+"""Pushed metrics are forwarded to a collector unchanged, one request for each push, without an effect on clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start with very many logs: the broker listens before all are open, and none of them looks empty meanwhile."""
+"""A start with very many logs: the broker listens before all logs are open, and none of them looks empty meanwhile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs are opened when they are used, and never else."""
+    """Logs are opened only when they are used."""
     monkeypatch.setattr(Topics, "begin_opening", lambda topics: None)
 
 

@@ -1,4 +1,4 @@
-"""What a broker makes of topics that others create and delete, however much of it comes at once."""
+"""A broker follows topics that other brokers create and delete, also many changes at once."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ async def machine() -> CrashableBroker:
 
 
 def learn(topics: Topics, *steps: tuple[str, TopicRecord | None]) -> None:
-    """All of it at once, as from an etcd that was out of reach for a moment: what each topic became in turn."""
+    """Apply all changes at once, as after an outage of etcd. Each topic passes through its states in order."""
     image = topics.feed.image
     first = image.revision + 1
     changes = [
@@ -51,7 +51,7 @@ def drawn(name: str, seed: int, *replicas: int) -> TopicRecord:
 
 
 class SlowPartitions:
-    """Partitions that take their time to close."""
+    """Partitions that close slowly."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.let_go = asyncio.Event()
@@ -80,7 +80,7 @@ async def test_a_topic_created_and_deleted_between_two_updates_hides_no_other_ch
 
 
 async def test_the_removal_of_a_topic_that_was_never_seen_is_noted_in_the_store(machine: CrashableBroker) -> None:
-    """The store did not keep its story: all that is left of it is that somebody has to see to its files."""
+    """The store keeps only the fact that the files of the topic must be removed."""
     unseen = drawn("unseen", 1)
     note = f"deletions/{unseen.topic_id}/0"
     await machine.store.transact([], [Put(note, json.encode(unseen))])
@@ -171,7 +171,7 @@ async def test_a_replica_moved_to_other_brokers_is_retired_at_once(
 async def test_changes_during_the_start_of_a_broker_are_applied(
     machine: CrashableBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the rest of a deletion to finish, and tells the store so: that takes its time."""
+    """The broker completes an earlier deletion and reports it to the store, which takes time."""
     await machine.topics.create(NewTopic(name="goes"))
     unfinished, comes = drawn("unfinished", 1), drawn("comes", 2)
     await machine.store.transact([], [Put(f"deletions/{unfinished.topic_id}/0", json.encode(unfinished))])
@@ -204,7 +204,7 @@ async def test_changes_during_the_start_of_a_broker_are_applied(
 async def test_records_of_a_deleted_topic_do_not_come_back_in_its_successor_after_a_power_cut(
     machine: CrashableBroker,
 ) -> None:
-    """The topic is deleted and made anew by others while this broker is away."""
+    """Other brokers delete the topic and create it again while this broker is away."""
     old = await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"old")
     last = drawn("t", 1, 0)

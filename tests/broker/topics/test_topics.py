@@ -1,4 +1,4 @@
-"""Topics over a disk in memory: who wins, what survives, what is cleaned up."""
+"""Topics over a disk in memory: concurrent requests, the state after a restart, and the removal of leftover files."""
 
 import asyncio
 import re

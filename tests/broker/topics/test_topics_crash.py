@@ -1,4 +1,6 @@
-"""Topics against a model, with the power cut at any moment: what was answered stands, the rest is all or nothing."""
+"""Topics against a model, with power cuts at any moment: answered requests hold, others are applied whole or not at
+all.
+"""
 
 import asyncio
 from typing import Any
@@ -26,7 +28,7 @@ STEPS = st.lists(
 
 
 def expected(state: State, step: Step) -> State:
-    """The model: what a step makes of a state; one that is refused leaves it."""
+    """The state after a step, by the model. A refused step changes nothing."""
     kind, name, number = step
     state = dict(state)
     if kind == "create":
@@ -66,14 +68,14 @@ def observed(topics: Topics) -> State:
 
 
 async def until(task: "asyncio.Task[Any]", turns: int) -> bool:
-    """Let the loop turn so often; whether the task was done by then."""
+    """Run the loop for so many turns. Returns whether the task is done."""
     for _ in range(turns):
         await asyncio.sleep(0)
     return task.done()
 
 
 async def power_cut(machine: CrashableBroker) -> Topics:
-    """Everything in the air is lost: tasks, unsynced bytes, unsynced names."""
+    """Drop everything in progress: tasks, unsynced bytes, unsynced names."""
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     await asyncio.sleep(0)

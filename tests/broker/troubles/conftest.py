@@ -1,4 +1,4 @@
-"""Fixtures of scenes: one with the settings of the pytest plugin, and a factory for others."""
+"""Fixtures: a broker with the settings of the pytest plugin, and a factory for brokers with others."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class SingleTopicBroker:
 
 
 async def heard_out(call: Callable[[], Awaitable[None]]) -> None:
-    """Repeat `call` until it does not time out; return the final outcome of a commit or abort."""
+    """Repeat `call` until it does not time out. Returns the final outcome of a commit or abort."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:

@@ -10,7 +10,7 @@ from broker.txn.transaction_broker import TransactionBroker
 
 @pytest.fixture
 async def brokers() -> AsyncIterator[list[TransactionBroker]]:
-    """Those that a test opens and adds; closed afterwards."""
+    """The brokers that a test opens. They are closed afterwards."""
     opened: list[TransactionBroker] = []
     yield opened
     for one in opened:
@@ -19,6 +19,6 @@ async def brokers() -> AsyncIterator[list[TransactionBroker]]:
 
 @pytest.fixture
 async def one(brokers: list[TransactionBroker]) -> TransactionBroker:
-    """An open one, as it is by default."""
+    """An open broker with the default settings."""
     brokers.append(await TransactionBroker().open())
     return brokers[-1]

@@ -1,4 +1,4 @@
-"""The last epochs of a producer id, and the one that takes its place, over a power cut at every step of the change."""
+"""The last epochs of a producer id and the id that replaces it, with a power cut at every step of the change."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def one() -> AsyncIterator[TransactionBroker]:
 
 
 async def cut_power_after(one: TransactionBroker, steps: int, work: Callable[[], Awaitable[object]]) -> None:
-    """Begin `work`; the power is cut under it. What it would have raised or answered nobody hears."""
+    """Begin `work` and cut the power meanwhile. Its result or error is dropped."""
     working = asyncio.ensure_future(work())
     for _ in range(steps):
         await asyncio.sleep(0)
@@ -124,7 +124,7 @@ async def test_epoch_exhaustion_under_a_new_instance_over_a_failover_at_each_ste
 async def test_commit_racing_the_timeout_abort_by_1_ms(
     one: TransactionBroker, late_ms: int, commit_first: bool
 ) -> None:
-    """Both in one turn of the loop: one of them wins, the log has its marker only, and the producer hears which."""
+    """Both run in one turn of the loop. One wins, the log has only its marker, and the producer gets this outcome."""
     one.wall_ms += TIMEOUT_MS + late_ms
     surprises: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: surprises.append(context))

@@ -1,4 +1,4 @@
-"""Decisions about one transaction group: what may be begun, joined and decided, and what is said otherwise."""
+"""Decisions about one transaction group: the allowed begins, joins and commits, and the errors of the others."""
 
 from __future__ import annotations
 

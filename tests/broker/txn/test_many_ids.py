@@ -1,4 +1,4 @@
-"""Many transactional ids: what a start reads of them, and what it leaves alone."""
+"""Many transactional ids: the bytes that a start reads, and the bytes that it skips."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from semel_storage.internal_topics import TRANSACTION_STATE
 IDS = 3_000
 TRANSACTIONS = 4
 RECOVERY_BYTES = 64 << 10
-"""Read of one log, after a clean end, to open it: its ends, and what its history of leader epochs is held against."""
+"""The bytes read to open one log after a clean end: both ends, and those to check its history of leader epochs."""
 
 
 class TransactionReadsDisk(MemoryDisk):
@@ -50,7 +50,7 @@ class TransactionReadsDisk(MemoryDisk):
 
 
 def past(name: str, producer_id: int, wall_ms: int) -> list[TransactionMetadata]:
-    """All that is stored of an id that has had some transactions."""
+    """All stored records of an id that has had some transactions."""
     step = state.init(None, Init(transactional_id=name, timeout_ms=1000), wall_ms, producer_id)
     assert step.then is not None
     stored = [step.then]
@@ -68,7 +68,7 @@ def past(name: str, producer_id: int, wall_ms: int) -> list[TransactionMetadata]
 
 @pytest.fixture
 async def crowded() -> TransactionBroker:
-    """An one that is closed, with many ids on its disk, a batch for each record."""
+    """A closed broker with many ids on its disk, one batch for each record."""
     one = TransactionBroker()
     one.disk = TransactionReadsDisk()
     await one.open()

@@ -1,4 +1,4 @@
-"""Markers on their way: batches, retries for ever, what ends the attempts; destinations made for the test."""
+"""Markers under way: batches, endless retries, and the ends of retries. The destinations are made for the test."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ LEADERS = {"a": 0, "b": 1, "here": HERE}
 
 
 class ChannelSetup:
-    """A channel to three brokers: "a" lies on 0, "b" on 1, "here" on 2, where the channel is.
+    """A channel to three brokers.
 
-    Each write is answered by the next of `answers`, then OK.
+    Partition "a" is on broker 0, "b" on 1, and "here" on 2, the broker of the channel. Each write gets the next of
+    `answers`, then OK.
     """
 
     def __init__(self) -> None:
@@ -215,7 +216,7 @@ async def test_a_busy_broker_does_not_hold_up_another(room: ChannelSetup) -> Non
 
 
 async def test_a_partition_that_moves_while_its_marker_is_under_way_is_followed_at_once(room: ChannelSetup) -> None:
-    """The last leader may be paused, or gone: its answer is not waited for, and not believed if it comes."""
+    """The last leader may be paused or dead. The channel does not wait for its answer, and ignores a late one."""
     room.gate = gate = asyncio.Event()
     room.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     room.send(A0, A1)

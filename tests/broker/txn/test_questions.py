@@ -1,4 +1,4 @@
-"""Questions to another coordinator: one request at a time to each broker, with all that has gathered meanwhile."""
+"""Questions to another coordinator: one request at a time to each broker, with all questions that have gathered."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ask(verification: Verification, number: int, node: int = 2) -> asyncio.Task[
 
 
 async def asked_in_turns(verification: Verification, count: int) -> list[asyncio.Task[Codes]]:
-    """Each in another turn of the loop."""
+    """Ask each question in another turn of the loop."""
     tasks = []
     for number in range(count):
         tasks.append(ask(verification, number))

@@ -1,4 +1,4 @@
-"""Transactions as records of `__transaction_state`: Kafka's bytes, and what others leave out."""
+"""Transactions as records of `__transaction_state`: Kafka's bytes, and fields that other brokers omit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_stored_metadata_is_read_back(txn: TransactionMetadata) -> None:
 @settings(max_examples=60, deadline=None)
 @given(OPEN)
 def test_the_value_is_the_one_that_the_codec_writes(txn: TransactionMetadata) -> None:
-    """It is put together from pieces, some of them kept from other records."""
+    """The value is assembled from pieces, some of them cached from other records."""
     _, value = row_of(txn)
     assert value is not None
     assert value == encode_versioned(decode_versioned(TransactionLogValue, value), TRANSACTION_LOG_VALUE)
@@ -68,7 +68,7 @@ def test_the_value_is_the_one_that_the_codec_writes(txn: TransactionMetadata) ->
 @settings(max_examples=200, deadline=None)
 @given(OPEN, st.data())
 def test_both_ways_to_read_a_record_report_damage(txn: TransactionMetadata, draw: st.DataObject) -> None:
-    """Records without partitions are not decoded field by field; what comes of them must not show it."""
+    """Records without partitions are not decoded field by field. Both paths must give the same result."""
     _, value = row_of(txn)
     assert value is not None
     at = draw.draw(st.integers(0, len(value) - 1))

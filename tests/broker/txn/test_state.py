@@ -1,4 +1,4 @@
-"""Decisions about one transactional id, in every state, as a table and by the rows of known bugs."""
+"""Decisions about one transactional id in every state, as a table, and by rows for known bugs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def end(
 
 
 def code_of(act: Callable[[], object]) -> ErrorCode:
-    """What becomes of it: NONE, or the code of the refusal."""
+    """The error code of the refusal, or NONE."""
     try:
         act()
     except KafkaError as error:

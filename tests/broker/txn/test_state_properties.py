@@ -1,4 +1,4 @@
-"""One transactional id through any course of requests, timeouts and completions: what must hold at every step."""
+"""One transactional id through random sequences of requests, timeouts and completions: the invariants at every step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELD = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class OneTransactionalId(RuleBasedStateMachine):
-    """`holders`: every identity that an instance was ever given, the last one first; only it may act."""
+    """`holders`: the identities of all instances so far, the last one first. Only the last one may act."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class OneTransactionalId(RuleBasedStateMachine):
 
     @rule(near_the_end=st.booleans())
     def start(self, near_the_end: bool) -> None:
-        """The very first instance; some ids begin with hardly an epoch left."""
+        """The first instance. Some ids start with few epochs left."""
         if self.txn is not None:
             return
         step = state.init(None, Init(transactional_id="t", timeout_ms=TIMEOUT_MS), self.now_ms, self.fresh())
@@ -62,7 +62,7 @@ class OneTransactionalId(RuleBasedStateMachine):
     @precondition(lambda self: self.txn is not None)
     @rule(resumes=st.booleans())
     def init(self, resumes: bool) -> None:
-        """A new instance, or the present one asking for a new epoch."""
+        """A new instance, or the current one that asks for a new epoch."""
         expected = self.holders[0] if resumes else NO_IDENTITY
         self.ask(self.taking or Init(transactional_id="t", timeout_ms=TIMEOUT_MS, expected=expected))
 

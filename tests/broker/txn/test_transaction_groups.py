@@ -47,7 +47,7 @@ async def join(one: TransactionBroker, name: str, epoch: int) -> ProducerIdentit
 
 
 async def work(one: TransactionBroker, name: str, epoch: int) -> Prepared:
-    """A member that has written into both partitions of `out`."""
+    """A member that has written to both partitions of `out`."""
     mine = await join(one, name, epoch)
     await one.begin(mine, f"g/{name}", version=2)
     return f"g/{name}", mine
@@ -359,7 +359,7 @@ async def test_a_member_that_comes_while_the_group_waits_for_locks_is_included(o
 
 
 class GatedDisk:
-    """A disk that takes its time over what is appended for a group: durable once `gate` is open, or failed."""
+    """A disk that delays appends for a group: they are durable once `gate` is open, or they fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gate = asyncio.Event()

@@ -1,4 +1,4 @@
-"""A transaction coordinator over a disk in memory: markers can be held, power can fail, time is the test's."""
+"""A transaction coordinator over a disk in memory. Tests can hold markers, cut the power and set the time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Closed:
 
 
 class TransactionBroker:
-    """One broker's transactions. `wall_ms` is the test's to move; `ended`: the ends that the groups were given."""
+    """The transactions of one broker. The test sets `wall_ms`. `ended`: the ends that the groups got."""
 
     def __init__(self, *, hold_ms_max: int = 20_000, **settings: str) -> None:
         self.disk = MemoryDisk()
@@ -54,7 +54,7 @@ class TransactionBroker:
         self.ended: list[tuple[int, int, int, bool]] = []
 
     async def open(self, *, wait: bool = True, markers: bool = True) -> TransactionBroker:
-        """Start on what the disk holds. `markers`: whether they can be written."""
+        """Start from the contents of the disk. `markers`: whether markers can be written."""
         world = World(now_ms=lambda: self.wall_ms, monotonic=lambda: 1.0, rng=Random(7), disk=self.disk, log=self.log)
         config = load(overrides=[f"{key}={value}" for key, value in self.settings.items()])
         config.limits = replace(config.limits, transaction_hold_ms_max=self.hold_ms_max)
@@ -97,7 +97,7 @@ class TransactionBroker:
         await self.open(markers=markers)
 
     async def lose_power(self, rng: Random | None = None, *, markers: bool = True) -> None:
-        """What was not synced is gone (of it, what `rng` grants remains); start again."""
+        """Cut the power and start again. Unsynced data is lost; `rng`: a random part of it remains."""
         self.disk.crash(rng)
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
@@ -128,11 +128,11 @@ class TransactionBroker:
         *,
         version: int = 0,
     ) -> None:
-        """Enrol partitions."""
+        """Add partitions to the transaction."""
         await (await self.transactions.shards.ready(name)).add_partitions(name, mine, partitions, version=version)
 
     async def begin(self, mine: ProducerIdentity, name: str = "t", *, version: int = 0, first: int = 0) -> None:
-        """Enrol both partitions of `out` and write a record into each."""
+        """Add both partitions of `out` and write a record to each."""
         await self.add(mine, name, version=version)
         for topic, index in PARTITIONS:
             self.transactions.verify(name, mine.producer_id, mine.epoch, topic, index)
@@ -178,6 +178,6 @@ class TransactionBroker:
         return found
 
     def is_open(self, index: int = 0) -> bool:
-        """Whether readers of committed data are held back."""
+        """Whether an open transaction blocks readers of committed data."""
         partition = self.topics.partition("out", index)
         return partition.last_stable_offset < partition.end_offset

@@ -1,4 +1,4 @@
-"""Admin against a real broker: what it asks for happens, and what is refused says so."""
+"""Admin against a real broker: each accepted request takes effect, and each refusal has an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Admin with several brokers: who is asked what, elections, moves of partitions, and a broker that is away."""
+"""Admin with several brokers: the broker for each request, elections, moves of partitions, and an unreachable
+broker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admin and consumer groups that live."""
+"""Admin and consumer groups that have members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Admin against a scripted broker: what is asked again, what is not, and what is said when nobody can know."""
+"""Admin against a scripted broker: the requests that are retried, those that are not, and the errors of unknown
+outcomes.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def admin_of(fake: FakeBroker, **settings: Any) -> Admin:
 
 
 def script(fake: FakeBroker, api_key: int, *answers: Any) -> list[Any]:
-    """Answer this API with these, one per request, the last one for ever; an exception closes the connection."""
+    """Answer this API with these answers, one per request, the last one for ever.
+
+    An exception closes the connection.
+    """
     seen: list[Any] = []
 
     async def answer(request: Any) -> Any:

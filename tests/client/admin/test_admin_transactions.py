@@ -33,7 +33,7 @@ from support.against import OutsideBroker
 
 AT = TopicPartition("t", 0)
 NOT_YET = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
-"""What a coordinator answers while it starts, or ends an earlier transaction of the id."""
+"""The answers of a coordinator that starts, or that ends an earlier transaction of the id."""
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def initialised(wire: Wire, name: str) -> tuple[int, int]:
 
 
 async def opened(wire: Wire, name: str) -> tuple[int, int]:
-    """A transaction that has t-0 and no records."""
+    """A transaction that contains t-0 and no records."""
     producer_id, epoch = await initialised(wire, name)
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=name,

@@ -101,7 +101,7 @@ async def test_without_the_right_it_is_refused(semel_broker: EphemeralBroker) ->
 
 
 class OneOfAUserAtATime:
-    """Answers as Apache Kafka's controller: of each user a request alters one credential, or none of that user."""
+    """Answers as Apache Kafka's controller does: a request alters at most one credential of each user."""
 
     def __init__(self) -> None:
         self.credentials: dict[tuple[str, int], int] = {}

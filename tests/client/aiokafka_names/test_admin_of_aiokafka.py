@@ -32,7 +32,7 @@ async def test_topics_are_created_described_and_deleted_with_aiokafkas_results(b
 
 
 async def test_what_a_broker_refuses_has_its_code_in_the_results(bootstrap: str) -> None:
-    """As in aiokafka: FastStream creates its topics at each start, and looks at the codes."""
+    """As in aiokafka: FastStream creates its topics at each start and reads the error codes."""
     unknown, illegal = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.INVALID_TOPIC_EXCEPTION)
     async with AIOKafkaAdminClient(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([NewTopic("old", 1, 1)])

@@ -1,4 +1,4 @@
-"""Assignors with aiokafka's interface: those of an application, and semel's behind the interface."""
+"""Assignors with aiokafka's interface: those of an application, and semel's own behind that interface."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from semel.structs import Metadata, PartitionMetadata, TopicMetadata
 
 
 class AllToOne(AbstractPartitionAssignor):
-    """Gives everything to the member with the largest weight, and tells each member the number of members."""
+    """Assigns all partitions to the member with the largest weight, and sends each member the number of members."""
 
     name = "all-to-one"
 

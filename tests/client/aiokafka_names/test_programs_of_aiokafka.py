@@ -1,4 +1,4 @@
-"""What programs written for aiokafka do with its classes, on those of `semel.aiokafka`."""
+"""Programs written for aiokafka use its classes in these ways; here they run on `semel.aiokafka`."""
 
 from __future__ import annotations
 

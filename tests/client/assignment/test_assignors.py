@@ -1,4 +1,4 @@
-"""The assignors: every partition to one member that wants it, balanced, and the sticky ones without needless moves."""
+"""The assignors: each partition goes to one subscribed member, in balance; sticky assignors avoid needless moves."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def owning(members: list[GroupMember], assignments: Assignments, generation: int
 
 
 def check_valid(members: list[GroupMember], counts: dict[str, int], assignments: Assignments) -> None:
-    """Each partition that somebody wants is given once, to one who wants it."""
+    """Each subscribed partition is assigned once, to a member that subscribes to its topic."""
     assert sorted(assignments) == sorted(m.member_id for m in members)
     given = [(m, p) for m in members for p in assignments[m.member_id]]
     assert all(p.topic in m.topics for m, p in given)
@@ -88,7 +88,7 @@ def check_valid(members: list[GroupMember], counts: dict[str, int], assignments:
 
 
 def moves(before: Assignments, after: Assignments) -> int:
-    """Partitions whose owner is still there and lost them."""
+    """The partitions that moved although their owner stayed."""
     return sum(len(set(owned) - set(after[name])) for name, owned in before.items() if name in after)
 
 

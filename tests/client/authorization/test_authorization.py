@@ -1,4 +1,4 @@
-"""The client against a broker with ACLs: errors that name what is missing, and transactions that lose their rights."""
+"""The client against a broker with ACLs: errors name the missing right, and transactions lose their rights."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def change(broker: EphemeralBroker, *acls: Acl, delete: bool = False) -> N
 
 
 async def visible(broker: EphemeralBroker) -> list[bytes | None]:
-    """What a read_committed consumer gets up to the last stable offset, once nothing is open."""
+    """The values that a read_committed consumer gets up to the last stable offset, with no transaction open."""
     at = TopicPartition("t", 0)
     async with Consumer(
         bootstrap_servers=broker.bootstrap_servers, isolation_level="read_committed", auto_offset_reset="earliest"
@@ -119,7 +119,7 @@ async def test_a_reader_whose_right_is_taken_away_learns_which_topic_and_goes_on
         await change(broker, READ_T, delete=True)
 
         async def read_on() -> None:
-            """A fetch that was waiting when the right went may still return records."""
+            """A fetch that waited when the right was removed may still return records."""
             for number in range(1_000):
                 await producer.send_and_wait("t", b"%d" % number)
                 await consumer.getone()
@@ -139,7 +139,7 @@ async def test_a_reader_whose_right_is_taken_away_learns_which_topic_and_goes_on
 
 
 async def test_a_right_taken_away_amid_a_transaction_leaves_nothing_half_visible(broker: EphemeralBroker) -> None:
-    """The topic's right: the transaction aborts, and the next one goes on once the right is back."""
+    """The right to the topic is removed: the transaction aborts. The next one succeeds once the right is back."""
     await change(broker, READ_T, WRITE_T, WRITE_X)
     async with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="x") as producer:
         await producer.begin_transaction()

@@ -1,4 +1,4 @@
-"""`semel acl`: add, list and remove entries; words that an administrator mistypes."""
+"""`semel acl`: add, list and remove entries; and mistyped words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `semel` command against a broker process: what a person types and what they see."""
+"""The `semel` command against a broker process: the commands that a user types, and their output."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def test_an_unreachable_broker_is_explained(semel: Shell) -> None:
 
 
 def test_windows_is_told_that_the_broker_does_not_run_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of Python that Windows lacks is made to be missing."""
+    """The test hides a Python module that Windows lacks."""
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setitem(sys.modules, "resource", None)
     monkeypatch.delitem(sys.modules, "semel_broker.__main__", raising=False)

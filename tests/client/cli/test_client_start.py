@@ -1,4 +1,4 @@
-"""A command says what it waits for, and does not wait long where nothing listens."""
+"""A command prints the address that it waits for, and ends soon if no broker listens there."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_a_broker_whose_advertised_address_does_not_answer_ends_the_comman
 async def test_a_broker_that_answers_no_request_for_metadata_ends_the_command(
     fake_broker: FakeBroker, use: Callable[[dict[str, Any]], Awaitable[None]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The connection opens, and versions are agreed on: a broker whose event loop stands still, or a proxy."""
+    """The connection opens and versions are negotiated, as with a broker with a blocked event loop, or a proxy."""
 
     async def silent(_: object) -> None:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""`semel cluster`, `semel topic describe`, `reassign` and `elect` against a scripted cluster: what a person sees."""
+"""`semel cluster`, `semel topic describe`, `reassign` and `elect` against a scripted cluster: the output for a user."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_partition_without_leader_is_an_exit_status(semel: ClusterShell,
 async def test_a_partition_whose_replica_answers_waits_for_its_election(
     semel: ClusterShell, cluster: FakeCluster
 ) -> None:
-    """As in the moments after etcd has come back: nothing is to be done about a broker that is there."""
+    """As right after an outage of etcd: the user need not repair a broker that runs."""
     place = cluster.places[T1]
     place.leader, place.isr = NOBODY, [2, 3]
     await cluster.down(3)

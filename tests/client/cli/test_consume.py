@@ -1,4 +1,4 @@
-"""`semel consume`: where it starts, and how it shows what is not text."""
+"""`semel consume`: its start offsets, and its output of bytes that are not text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands say of groups of the consumer protocol (KIP-848) at a real broker, step by step."""
+"""The commands about groups of the consumer protocol (KIP-848) against a real broker, step by step."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def to_do(admin: Admin) -> dict[str, str]:
 
 
 async def reach(admin: Admin, expected: dict[str, str], *beating: HeartbeatingMember) -> None:
-    """Heartbeats of these members until the commands say this. Kafka makes assignments a moment later."""
+    """Send heartbeats of these members until the commands print this. Kafka computes assignments a moment later."""
 
     async def is_said() -> bool:
         if await to_do(admin) == expected:

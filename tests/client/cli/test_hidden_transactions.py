@@ -1,4 +1,4 @@
-"""Commands say that a transaction may only look as if it hangs, because its transactional id is hidden."""
+"""A transaction whose transactional id is hidden may look like a hanging one: the commands say so."""
 
 from __future__ import annotations
 

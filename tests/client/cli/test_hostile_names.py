@@ -1,4 +1,4 @@
-"""Names, ids and records that would steer a terminal or fake lines are shown escaped, by every command."""
+"""Names, ids and records with control characters are printed escaped by every command."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def broker(
 
 
 async def fill(address: str) -> None:
-    """Every name that a client may choose is hostile."""
+    """Fill the broker: each name that a client may choose contains control characters."""
     async with Producer(bootstrap_servers=address, client_id=EVIL) as producer:
         await producer.send_and_wait(TOPIC, EVIL.encode(), EVIL.encode(), headers=[(EVIL, EVIL.encode())])
     for evil_id in (EVIL, f"{EVIL} 2"):
@@ -188,7 +188,10 @@ def test_names_from_brokers_are_escaped_in_tables_and_lines(
 
 
 def test_commands_print_by_what_escapes() -> None:
-    """`say`, `confirm`, `failure`, `show`, `tell` and `console` of semel.cli.shared.common; JSON escapes by itself."""
+    """Commands print through `say`, `confirm`, `failure`, `show`, `tell` and `console` of semel.cli.shared.common.
+
+    JSON escapes by itself.
+    """
     unsafe = re.compile(r"click\.(echo|confirm|ClickException)\((?!json\.dumps)|\bTable\(|(?<!\w)Console\((?!stderr)")
     folder = Path(semel.cli.shared.common.__file__).parents[1]
     for file in folder.glob("*.py"):

@@ -74,7 +74,7 @@ pytestmark = pytest.mark.semel(
     }
 )
 TROUBLE = ("topic stuck", "group stuck")
-"""The commands that find something here: open transactions, and a consumer that did not commit."""
+"""The commands that find problems here: open transactions, and a consumer that did not commit."""
 
 
 class Terminal:

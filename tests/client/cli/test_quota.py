@@ -1,4 +1,4 @@
-"""`semel quota`: set, list and unset; words that an administrator mistypes."""
+"""`semel quota`: set, list and unset; and mistyped words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a reassignment: even, over racks, and no replica moves that could have stayed."""
+"""The plan of a reassignment: even over brokers and racks, without needless moves of replicas."""
 
 from __future__ import annotations
 

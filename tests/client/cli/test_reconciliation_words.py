@@ -1,4 +1,4 @@
-"""The words for what a member of the consumer protocol still has to do (KIP-848), from descriptions made here."""
+"""The text for the remaining steps of a member of the consumer protocol (KIP-848), from descriptions made here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a command's clients: -X, a file, the environment, and which of them wins."""
+"""Settings of a command's clients: -X, a file, the environment, and their order."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ class TxnShell:
         return done.output
 
     def refused(self, *arguments: str) -> str:
-        """The output of a command that ends with status 1."""
+        """Run a command that has to end with status 1. Returns its output."""
         return self._ends(1, *arguments)
 
     def trouble(self, *arguments: str) -> str:
-        """The output of a command that finds what it looks for, and ends with the status for that."""
+        """Run a command that has to report a problem by its exit status. Returns its output."""
         return self._ends(3, *arguments)
 
     def _ends(self, status: int, *arguments: str) -> str:
@@ -352,7 +352,9 @@ def test_a_group_with_only_pending_offsets_names_their_transaction(
 def test_the_dump_reads_like_the_ones_that_show_fencing(
     semel_broker: EphemeralBroker, semel: TxnShell, tmp_path: Path
 ) -> None:
-    """Two producers of one transactional id: the second one aborts what the first had open, then commits its own."""
+    """Two producers of one transactional id: the second one aborts the first one's open transaction, then commits
+    its own.
+    """
     started(semel_broker, "anyValue")
     second = started(semel_broker, "anyValue")
     second.commit_transaction(WAIT_S)

@@ -1,4 +1,4 @@
-"""`semel txn groups`, and what the other commands have to say of transaction groups."""
+"""`semel txn groups`, and the output of other commands about transaction groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def semel(semel_broker: EphemeralBroker) -> TxnShell:
 
 
 def step_of(broker: EphemeralBroker, timeout_ms: int = 60_000) -> tuple[GroupStep, list[PreparedTransaction]]:
-    """A step of group `bank` whose two members have prepared; everybody has gone away since."""
+    """A step of group `bank` with two prepared members. Driver and members are gone."""
 
     async def work() -> tuple[GroupStep, list[PreparedTransaction]]:
         at = broker.bootstrap_servers

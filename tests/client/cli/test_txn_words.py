@@ -1,4 +1,6 @@
-"""What the tools say of a transaction: who holds readers back, what happened to an id, why a group does not move."""
+"""The texts of the tools about transactions: what blocks readers, the history of an id, and why a group does not
+advance.
+"""
 
 from __future__ import annotations
 
@@ -336,7 +338,7 @@ def test_partition_that_a_member_is_about_to_get_is_not_without_a_member() -> No
 
 
 def test_a_group_that_has_nothing_but_pending_offsets_is_stuck() -> None:
-    """Its state is Empty; a semel broker of an earlier release does not have it yet."""
+    """Its state is Empty. A semel broker of an earlier release does not list it yet."""
     empty = group("Empty")
     found = Findings(group=empty, before={}, after={}, waited_s=0.0, ends={}, done=[], open_transactions=[], pending=[])
     assert not is_stuck(found)

@@ -1,4 +1,4 @@
-"""`semel user`: create, list, change and delete users; where the password comes from."""
+"""`semel user`: create, list, change and delete users; and the sources of the password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings are looked at when the object is made: type and bounds; what is not supported is refused by name."""
+"""Settings are checked when the object is created: type and bounds. Unsupported settings are refused by name."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_every_setting_of_aiokafka_is_supported_or_refused(theirs: type, ours: t
 
 
 def test_the_defaults_of_aiokafka_make_a_client_of_ours() -> None:
-    """All but those that cannot be meant here: its own classes, and no timeout shorter than what it would contain."""
+    """All defaults except aiokafka's own classes, and timeouts shorter than the steps that they contain."""
     for theirs, make in ((aiokafka.AIOKafkaConsumer, Consumer), (aiokafka.admin.AIOKafkaAdminClient, Admin)):
         parameters = inspect.signature(theirs.__init__).parameters
         given = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
@@ -367,7 +367,7 @@ def test_an_assignor_of_the_broker_needs_the_consumer_protocol() -> None:
 
 
 def test_the_signature_of_a_config_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """msgspec makes the signature of a struct anew at each look and does not free all of it."""
+    """msgspec builds the signature of a struct anew at each access and does not free all of it."""
     made(ConsumerConfig, {"bootstrap_servers": "localhost"})
 
     def refuse(config: object) -> inspect.Signature:

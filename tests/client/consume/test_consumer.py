@@ -1,4 +1,4 @@
-"""The Consumer against a real broker: records, positions, commits, pauses, ends of life."""
+"""The Consumer against a real broker: records, positions, commits, pauses, and the end of a consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One group of different clients: whichever of them leads, the other gets its share."""
+"""One group of different clients: each gets its share, whichever client leads the group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ aiokafka = pytest.importorskip("aiokafka")
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
 Foreign = Callable[[str, str], AbstractAsyncContextManager[Callable[[], int]]]
-"""(bootstrap, strategy) -> a running member, as a function that tells how many partitions it has."""
+"""(bootstrap, strategy) -> a function that returns the number of partitions of a running member."""
 
 
 @asynccontextmanager

@@ -1,4 +1,6 @@
-"""The client's side of a fetch session: requests name changes, and nothing is unknown that a full fetch would bring."""
+"""The client's side of a fetch session: requests contain only changes, and no data is lost that a full fetch would
+return.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetching: what becomes of the bytes of a partition, and how the fetcher asks for them."""
+"""Fetching: how the bytes of a partition are processed, and how the fetcher requests them."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_an_unreadable_batch_is_named_with_the_offset_after_it() -> None:
     ids=["marker", "aborted", "data"],
 )
 def test_a_damaged_batch_is_an_error_even_if_its_header_would_skip_it(skipped: bytes, at: int) -> None:
-    """A marker or an aborted batch moves the position behind it, where no record is looked for any more."""
+    """A batch with a marker or aborted records moves the position past it without a look at its records."""
     bad = bytearray(skipped)
     bad[at] ^= 0x80 if at == 23 else 0x20
     buffer = buffer_at(0)
@@ -395,8 +395,10 @@ async def test_out_of_range_is_raised_after_the_records_before_it(fetched: Fetch
 
 
 async def test_a_reset_takes_the_start_that_showed_that_the_position_is_gone(fetched: FetchBroker) -> None:
-    """The next leader may have a lower start of the log than the one before: a second question led back to records that
-    the application had."""
+    """The next leader may have a lower log start.
+
+    A second ListOffsets request led back to records that the application already had.
+    """
     fetched.put(0, *batches(10), end=10)
     fetched.refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
     starts = deque([8, 2])

@@ -1,4 +1,4 @@
-"""The fetcher in fetch sessions (KIP-227): what it asks for, what it knows, and sessions that end."""
+"""The fetcher in fetch sessions (KIP-227): its requests, its state, and sessions that end."""
 
 from __future__ import annotations
 

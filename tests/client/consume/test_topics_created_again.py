@@ -210,7 +210,7 @@ async def test_a_paused_partition_stays_paused(bootstrap: str) -> None:
 
 
 async def test_a_deleted_topic_does_not_keep_another_one_waiting(bootstrap: str) -> None:
-    """The committed offsets of both are looked up by id, and one of the ids does not exist any more."""
+    """The committed offsets of both topics are fetched by id, and one id no longer exists."""
     await produce(bootstrap, numbers(0, 5))
     await produce(bootstrap, numbers(50, 55), topic="u")
     async with consumer_of(bootstrap, "assigned", group_id="g", enable_auto_commit=False) as consumer:

@@ -1,4 +1,4 @@
-"""A member of the consumer protocol and the errors of its coordinator, which is scripted here: a group of one."""
+"""A member of the consumer protocol and the errors of its scripted coordinator. The group has only this member."""
 
 from __future__ import annotations
 
@@ -235,7 +235,9 @@ async def test_an_assigned_topic_that_metadata_does_not_know_yet_waits(coordinat
 
 
 async def test_partitions_are_named_as_owned_before_the_listener_gets_them(coordinator: ScriptedGroup) -> None:
-    """Otherwise the coordinator may take them away again, as never heard of, while the listener runs."""
+    """Otherwise the coordinator may take them away again while the listener runs, because the member never reported
+    them.
+    """
 
     class WaitingListener(ListenerEvents):
         async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:  # type: ignore[override]
@@ -249,8 +251,10 @@ async def test_partitions_are_named_as_owned_before_the_listener_gets_them(coord
 
 
 async def test_an_assignment_that_leaves_what_the_member_owns_is_acknowledged(coordinator: ScriptedGroup) -> None:
-    """The partitions have no topic name, and go away again: the coordinator waits until the member does not own them.
-    Without an acknowledgement it would remove the member after the rebalance timeout."""
+    """The new partitions have no topic name and are removed again.
+
+    The coordinator waits for an acknowledgement; without one it would remove the member after the rebalance timeout.
+    """
     coordinator.nameless = 1_000_000
     consumer = member_of(coordinator)
     starting = asyncio.create_task(consumer.start())

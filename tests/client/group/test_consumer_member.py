@@ -85,7 +85,7 @@ def test_what_is_assigned_is_named_as_owned_until_it_is_assigned_and_owned_no_mo
 
 
 def named(request: ConsumerGroupHeartbeatRequest) -> set[IdPartition] | None:
-    """The partitions that a heartbeat names as owned; None: those of the last one."""
+    """The partitions that a heartbeat reports as owned; None: unchanged since the last one."""
     rows = request.topic_partitions
     return None if rows is None else {(row.topic_id, index) for row in rows for index in row.partitions}
 

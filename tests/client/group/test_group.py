@@ -1,4 +1,4 @@
-"""Members of one group against a real broker: who reads what while members come, go, crash and stall."""
+"""Members of one group against a real broker: the partitions of each while members join, leave, crash and stall."""
 
 from __future__ import annotations
 
@@ -266,9 +266,10 @@ async def test_an_exception_of_a_listener_is_raised_once_by_the_next_call(wide: 
 
 
 async def test_commits_go_through_while_others_join(wide: str) -> None:
-    """A commit that meets a rebalance succeeds or says that the partition moved; it never waits for its own records.
+    """A commit during a rebalance succeeds, or fails because the partition moved.
 
-    (The rebalance waits for records in hand, the application for its commit: only the timeout would end that.)
+    It must not wait for its own records: the rebalance waits for records in hand and the application for its commit, so
+    only a timeout would end both.
     """
     await spread(wide, numbers(1, 3000))
     one = member_of(wide, partition_assignment_strategy=COOPERATIVE, enable_auto_commit=False)

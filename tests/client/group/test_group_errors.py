@@ -1,4 +1,4 @@
-"""What a member does about each error of its coordinator, which is scripted here: a group of one."""
+"""The reaction of a member to each error of its scripted coordinator. The group has only this member."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ScriptedCoordinator(FakeBroker):
         return code
 
     def left_out(self, api_key: int) -> int:
-        """How many partitions of a topic this answer has nothing to say about."""
+        """The number of partitions of a topic that are missing in this answer."""
         self.mute[api_key] -= 1
         return 1 if self.mute[api_key] >= 0 else 0
 
@@ -345,7 +345,7 @@ async def test_kip814_a_leader_told_to_skip_hands_in_no_assignment(coordinator: 
 
 
 async def test_members_of_foreign_topics_are_given_what_they_want(coordinator: ScriptedCoordinator) -> None:
-    """The leader learns about topics that only others subscribe to."""
+    """The leader fetches metadata of topics to which only other members subscribe."""
     coordinator.topics["foreign"] = 3
     join = coordinator.join
 

@@ -1,4 +1,4 @@
-"""Strikes a call of a client at a chosen turn of the loop, and looks at what the client leaves there."""
+"""Cancels a call of a client at a chosen turn of the loop, and checks what the client leaves on the loop."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ async def strike_at_each_turn(trial: Callable[[Strike], Awaitable[None]], *, aga
 
 
 class Leftovers:
-    """What has been added to the loop since this object was made, and is still there.
+    """The tasks, timers and connections that were added to the loop since this object was made.
 
-    Notes connections until `end`.
+    Records connections until `end`.
     """
 
     def __init__(self) -> None:
@@ -123,8 +123,9 @@ class Leftovers:
         return transport, protocol
 
     def end(self) -> None:
-        """No more connections are noted. Fails if one is open, or if a task is there that was not there before. The
-        tasks of a broker for a connection end with it.
+        """Record no more connections.
+
+        Fails if a connection is open or a new task is left. A broker's task for a connection ends with it.
         """
         self._loop.create_connection = self._connect  # type: ignore[method-assign]
         open_ones = [each for each in self._transports if not each.is_closing()]

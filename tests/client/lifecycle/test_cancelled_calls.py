@@ -1,7 +1,7 @@
-"""`start` and `stop` of each client object, struck at each turn of the loop: once, again and again, and by the end of
+"""`start` and `stop` of each client object, cancelled at each turn of the loop: once, repeatedly, and by the end of
 the loop.
 
-The group is left, nothing stays on the loop, and another `stop` waits for the same end.
+The group is left, the loop is clean, and another `stop` waits for the same end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the client knows of the cluster, and how it stays true."""
+"""The client's view of the cluster, and how it stays current."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_an_attempt_to_connect_ends_with_the_pool_though_the_bootstrap_con
 async def test_an_attempt_to_connect_goes_on_without_its_caller_and_its_failure_is_no_error_of_the_loop(
     fake_broker: FakeBroker,
 ) -> None:
-    """`asyncio.shield` of Python 3.14 makes it one."""
+    """`asyncio.shield` of Python 3.14 reports such a failure to the loop."""
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     pool = cluster_of(fake_broker).pool

@@ -1,4 +1,4 @@
-"""One connection: versions, order, time-outs, and what happens to those who wait when it ends."""
+"""One connection: versions, order, timeouts, and the error of waiting requests when it ends."""
 
 from __future__ import annotations
 

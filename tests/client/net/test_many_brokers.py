@@ -1,4 +1,6 @@
-"""What three brokers ask of a client: leaders, coordinators and the controller move, some are dead, some are mute."""
+"""A client with three brokers: leaders, coordinators and the controller move; some brokers are dead or do not
+answer.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from semel_protocol.errors import ErrorCode
 
 @pytest.fixture(params=["Fetch finds out", "the leader is asked"])
 async def checked(request: pytest.FixtureRequest) -> AsyncIterator[MovingCluster]:
-    """Both ways in which a consumer hears that the logs part."""
+    """Both ways in which a consumer learns that the log has diverged."""
     async with MovingCluster(3) as cluster:
         if request.param != "Fetch finds out":
             for broker in cluster.brokers:
@@ -242,7 +244,7 @@ async def test_a_consumer_finds_the_new_leader_before_it_retries_the_failed_one(
 
 
 async def test_partitions_that_are_refused_a_moment_apart_are_all_fetched_again() -> None:
-    """By two leaders, of whom each has no other partition: nothing else has the second one looked at again."""
+    """Each of the two leaders has no other partition, so no other event triggers the second look."""
     backoff = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 100}
     async with MovingCluster(2, {"t": 2}) as cluster:
         cluster.move(1, partition=1)
@@ -293,7 +295,7 @@ async def test_a_position_in_a_truncated_range_goes_back_to_the_divergence_of_th
 
 
 async def test_logs_that_diverged_more_than_once_are_followed_back_to_the_common_part(checked: MovingCluster) -> None:
-    """Read in epochs 0 and 2; the log is now one of epochs 0, which ends sooner, 1 and 3."""
+    """The consumer has read epochs 0 and 2. The log now has epochs 0, which ends earlier, 1 and 3."""
     truth = checked.truth()
     truth.put(*values(3))
     truth.put(*values(2, first=3))
@@ -361,7 +363,7 @@ async def test_leader_is_asked_once_in_each_epoch(cluster: MovingCluster) -> Non
 async def test_position_above_the_end_follows_the_reset_policy(
     cluster: MovingCluster, reset: str, goes_on_from: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker without epochs in Fetch cannot say where the logs part."""
+    """A broker without epochs in Fetch cannot report the point of divergence."""
     for broker in cluster.brokers:
         broker.versions[FETCH] = (0, 11)
         del broker.versions[EPOCH_END]
@@ -380,7 +382,7 @@ async def test_position_above_the_end_follows_the_reset_policy(
 
 
 async def test_a_leader_that_lags_behind_resets_no_position(cluster: MovingCluster) -> None:
-    """It may be asked, and answer, before it has all that was committed."""
+    """A new leader may answer before it has all committed records."""
     for broker in cluster.brokers:
         broker.versions[FETCH] = (0, 11)
         del broker.versions[EPOCH_END]

@@ -1,4 +1,4 @@
-"""`metrics()` of Producer and Consumer: totals that add up, present values, and the page that lists them all."""
+"""`metrics()` of Producer and Consumer: correct totals, current values, and a page with all of them."""
 
 from __future__ import annotations
 

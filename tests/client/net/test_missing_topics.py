@@ -1,4 +1,4 @@
-"""A client that waits for a topic, a partition or a match says so once, with the names that may be meant."""
+"""A client that waits for a topic, a partition or a match logs this once, with similar names."""
 
 from __future__ import annotations
 

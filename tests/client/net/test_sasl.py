@@ -1,4 +1,4 @@
-"""A client with SASL: every mechanism, and what the application gets for every step that fails."""
+"""A client with SASL: every mechanism, and the application's error for every failed step."""
 
 from __future__ import annotations
 

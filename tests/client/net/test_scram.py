@@ -1,4 +1,4 @@
-"""SCRAM: the exchanges of RFC 5802 and RFC 7677, and every message of a broker that must not be believed."""
+"""SCRAM: the exchanges of RFC 5802 and RFC 7677, and every invalid message of a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KIP-368: a client authenticates again before its session ends, between its requests, and loses none of them."""
+"""KIP-368: a client authenticates again before its session ends, between its requests, and no request fails."""
 
 from __future__ import annotations
 

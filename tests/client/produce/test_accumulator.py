@@ -1,4 +1,4 @@
-"""The queue of one partition keeps its order through retries; the memory bound is fair and gives everything back."""
+"""The queue of one partition keeps its order through retries. The memory bound is fair, and all memory is returned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def queue_with(count: int, loop: asyncio.AbstractEventLoop) -> PartitionQueue:
 
 
 def known_queue_with(count: int, manager: TransactionManager, connection: object) -> PartitionQueue:
-    """In a partition that has acknowledged a batch of this producer."""
+    """A queue of a partition that has acknowledged a batch of this producer."""
     queue = queue_with(count + 1, asyncio.get_running_loop())
     manager.set_producer_id(1, 0)
     queue.acknowledged(queue.take(connection, manager))
@@ -47,8 +47,9 @@ def send(
 def test_any_interleaving_of_sends_losses_and_answers_keeps_order_without_duplicates(
     choices: list[int], count: int
 ) -> None:
-    """0 sends, 1 takes the oldest answer, 2 loses every answer, 3 loses a request before the broker sees it, 4 sends
-    what is refused, as by who does not lead yet."""
+    """0 sends, 1 takes the oldest answer, 2 loses every answer, 3 loses a request before it arrives, 4 sends a batch
+    that is refused, as by a broker that does not lead yet.
+    """
     loop = asyncio.new_event_loop()
     try:
         queue, log, manager = queue_with(count, loop), SequencedLog(), TransactionManager()

@@ -1,4 +1,4 @@
-"""Batches that wait for more records: when they are due, and how many timers that takes."""
+"""Batches that wait for more records: their due times, and the number of timers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from semel._produce.linger import Linger
 
 
 class TimerLoop:
-    """As much of an event loop as timers need, with a time of its own."""
+    """The timers of an event loop, with a clock of its own."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -37,7 +37,7 @@ class TimerLoop:
 
 
 class Stub:
-    """As much of a batch as waits."""
+    """The part of a batch that matters for lingering."""
 
     def __init__(self, name: str) -> None:
         self.name, self.closed = name, False

@@ -1,4 +1,6 @@
-"""Where records go: murmur2 of the key as Kafka's, one partition at a time without, or the caller's own choice."""
+"""The partition of a record: murmur2 of the key as in Kafka, one partition at a time without a key, or the caller's
+choice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Producer against a scripted broker: each value once and in order, whatever happens to its requests."""
+"""The Producer against a scripted broker: each value is stored once and in order, whatever fails."""
 
 from __future__ import annotations
 

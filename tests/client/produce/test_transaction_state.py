@@ -1,4 +1,4 @@
-"""The state machine of a transactional producer: which call fits which state, and what each error code leads to."""
+"""The state machine of a transactional producer: the allowed calls in each state, and the effect of each error code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a log that was read and the one that is there part."""
+"""The offset at which the log that was read and the current log diverge."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_number_of_epochs_is_bounded() -> None:
 
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    """Two logs, as the epoch of each record. The leader of an epoch begins with what it has of another leader's log."""
+    """Two logs, as the epoch of each record. The leader of an epoch begins with its copy of another leader's log."""
     written: list[list[int]] = [[]]
     for epoch in range(draw(st.integers(1, 5))):
         had = draw(st.sampled_from(written))

@@ -1,4 +1,4 @@
-"""What a consumer wants, was given, and may commit: without a broker."""
+"""The subscription, assignment and committable positions of a consumer, without a broker."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_topic_that_is_created_again_has_a_state_without_a_position() -> None:
 
 
 def test_a_broker_that_lags_behind_costs_no_position() -> None:
-    """Its metadata names the deleted topic once more. Records of the new one were read already."""
+    """Its metadata contains the deleted topic once more, after records of the new one were read."""
     subscription = reading(OLD, 5)
     for topic_id, position in ((NEW, None), (OLD, 5), (NEW, 30), (OLD, 5), (NEW, 30)):
         subscription.follow(metadata_of(topic_id))

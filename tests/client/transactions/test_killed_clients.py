@@ -1,4 +1,4 @@
-"""Applications killed by SIGKILL inside of transactions, as processes: what they committed is read once, no more."""
+"""Applications killed by SIGKILL during transactions, as processes: committed records are read exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transaction may cost: round trips, tasks, writes, and looks at partitions that it has nothing to do with."""
+"""The maximal cost of a transaction: round trips, tasks, writes, and accesses to partitions outside of it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ POSITIONS = TopicPartition("in", 0)
 
 
 async def transact(made: Producer, number: int, size: int, abort: bool) -> list[bytes]:
-    """The values that are committed for sure; whatever else was sent must not be."""
+    """Run random transactions. Returns the values that are certainly committed; all others must not be."""
     values = [b"%d-%d" % (number, index) for index in range(size)]
     await made.begin_transaction()
     try:

@@ -46,7 +46,7 @@ def producer(port: int, **settings: Any) -> Producer:
 
 
 async def read(port: int, topic: str, count: int, isolation: Any = "read_committed") -> list[bytes]:
-    """The first values of a topic of one partition that a reader gets, and what comes within a moment after them."""
+    """The first values that a reader gets from a topic of one partition, and those of a moment later."""
     found: list[bytes] = []
     async with Consumer(bootstrap_servers=f"127.0.0.1:{port}", isolation_level=isolation) as consumer:
         consumer.assign([TopicPartition(topic, 0)])

@@ -1,1 +1,3 @@
-"""Power losses of a real broker process: its disk calls are recorded, and brokers start on what a loss could leave."""
+"""Power losses of a real broker process: its disk calls are recorded, and brokers start from any state that a loss
+can leave.
+"""

@@ -1,11 +1,11 @@
 """Power losses of a real broker process: `python -m faults.power`.
 
-    python -m faults.power                    40 losses of a random seed
+    python -m faults.power                            40 losses of a random seed
     python -m faults.power --points 300 --seed 7
 
-The disk calls of a broker at work are recorded, with a kill and a stop in between. Then a broker starts on what the
-disk may have after a loss of power behind any of these calls: all that is synced, and of the rest an arbitrary part.
-All answers that clients got before must hold. Exit status 1 if it does not; the data is kept then.
+The disk calls of a broker at work are recorded, with a kill and a stop in between. Then a broker starts from a state
+that the disk may have after a power loss behind any of these calls: all synced data, and an arbitrary part of the rest.
+All answers that clients got before must hold. If they do not, the exit status is 1 and the data is kept.
 """
 
 from __future__ import annotations

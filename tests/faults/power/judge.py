@@ -1,4 +1,4 @@
-"""PURE: compares the answers that clients got before a power loss with what they find after it."""
+"""PURE: compares the answers that clients got before a power loss with the data that they find after it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from faults.power.work import AcknowledgedWork, Place
 
 
 class FoundPartition(msgspec.Struct):
-    """A partition as a read-committed consumer finds it: its records as (offset, key, value)."""
+    """A partition as a read-committed consumer reads it: its records as (offset, key, value)."""
 
     start: int
     end: int
@@ -21,7 +21,7 @@ class FoundPartition(msgspec.Struct):
 
 
 class FoundAfterLoss(msgspec.Struct):
-    """What the broker has after the loss. `committed`: the offsets of the group."""
+    """The data of the broker after the loss. `committed`: the offsets of the group."""
 
     logs: Mapping[Place, FoundPartition]
     committed: Mapping[Place, int]
@@ -32,7 +32,9 @@ class FoundAfterLoss(msgspec.Struct):
 
 
 def problems(answers: AcknowledgedWork, at: int, found: FoundAfterLoss) -> Iterator[str]:
-    """What a power loss after the disk call `at` must not have taken, or brought back."""
+    """The acknowledged changes that a power loss after the disk call `at` has removed, and removed data that it has
+    restored.
+    """
     yield from _topics(answers, at, found)
     yield from _records(answers, at, found)
     yield from _transactions(answers, at, found)

@@ -1,4 +1,6 @@
-"""Records a broker at work, then starts brokers on what a loss of power could leave after any of its disk calls."""
+"""Records a broker at work, then starts brokers from the states that a power loss can leave after any of its disk
+calls.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,21 @@ from faults.power.recorded_disk import DiskCall, DiskCallKind, RecordedDisk
 from faults.power.work import GROUP, ROUNDS, SETTINGS, AcknowledgedWork, Place, PowerLossWorkload
 
 AT_REST = {"log.retention.check.interval.ms": "3600000", "log.cleaner.enable": "false"}
-"""Nothing is deleted while a broker after a loss is judged."""
+"""Settings with which nothing is deleted while a broker is checked after a loss."""
 READ_S = 60.0
 LOOK_S = 0.1
 INTERNAL = "__"
 
 
 class Recording(msgspec.Struct):
-    """`records`: the disk calls. `answers`: those that clients got meanwhile."""
+    """`records`: the disk calls. `answers`: the answers that clients got meanwhile."""
 
     records: list[DiskCall]
     answers: AcknowledgedWork
 
 
 class LossPoint(msgspec.Struct, frozen=True):
-    """A loss of power right after the disk call `at`, counted from 1. `what`: this call, for reports."""
+    """A power loss right after the disk call `at`, counted from 1. `what`: this call, for reports."""
 
     at: int
     what: str
@@ -46,7 +48,7 @@ class LossPoint(msgspec.Struct, frozen=True):
 
 
 async def record(directory: Path) -> Recording:
-    """Let clients work on a broker, which is killed and stopped in between, and record its disk calls."""
+    """Record the disk calls of a broker while clients work on it. The broker is killed and stopped in between."""
     data = directory / "data"
     data.mkdir(parents=True)
     disk = RecordedDisk(directory, data)
@@ -71,7 +73,9 @@ async def record(directory: Path) -> Recording:
 
 
 def draw_points(records: Sequence[DiskCall], count: int, rng: Random) -> list[LossPoint]:
-    """So many points, spread evenly over the kinds of calls, and over the files and directories that they concern."""
+    """Draw `count` points, spread evenly over the kinds of calls, and over the files and directories that they
+    concern.
+    """
     by_what: dict[str, list[int]] = {}
     for at, what in enumerate(described(records), 1):
         by_what.setdefault(what, []).append(at)
@@ -88,7 +92,7 @@ def draw_points(records: Sequence[DiskCall], count: int, rng: Random) -> list[Lo
 
 
 def described(records: Sequence[DiskCall]) -> Iterator[str]:
-    """Each call in words: what it does to which kind of file."""
+    """The text for each call: its operation and the kind of its file."""
     paths: dict[int, str] = {}
     begun: dict[int, str] = {}
     for at, record in enumerate(records, 1):
@@ -118,7 +122,7 @@ def kind_of(path: str) -> str:
 
 
 async def try_point(recording: Recording, point: LossPoint, directory: Path) -> list[str]:
-    """What is wrong after this loss; empty: nothing."""
+    """The problems after this loss; empty if there are none."""
     system = FileSystem()
     for each in recording.records[: point.at]:
         system.apply(each)
@@ -152,7 +156,7 @@ def write_out(files: dict[str, bytes | None], root: Path) -> None:
 
 
 async def read(address: str) -> FoundAfterLoss:
-    """All that a read-committed consumer finds, once no transaction is open."""
+    """All data that a read-committed consumer gets once no transaction is open."""
     logs: dict[Place, FoundPartition] = {}
     async with asyncio.timeout(READ_S), Admin(bootstrap_servers=address) as admin:
         topics = [each for each in await admin.describe_topics() if not each.name.startswith(INTERNAL)]
@@ -193,7 +197,7 @@ async def _read_records(address: str, places: Sequence[TopicPartition], logs: di
 async def try_points(
     recording: Recording, points: Sequence[LossPoint], directory: Path, say: Callable[[LossPoint, list[str]], None]
 ) -> int:
-    """Try each; returns how many are wrong. The directory of a wrong one is kept."""
+    """Try each point. Returns the number of points with problems, and keeps their directories."""
     wrong = 0
     for point in points:
         found = await try_point(recording, point, directory / f"after-{point.at}-{point.survives}")

@@ -1,8 +1,8 @@
-"""PURE: a file system that loses its power: what is durable by POSIX, and a part of everything else.
+"""PURE: a file system that loses its power: all data that is durable by POSIX, and a part of the rest.
 
-A sync of a file makes its bytes durable, not its name; that of a directory makes its names durable, not their files. A
-sync counts once it has ended, for what was there when it began. Of all else any part may survive: bytes sector by
-sector, names each by chance, or all up to some moment, as a journal keeps them. A rename is one change of names.
+A sync of a file makes its bytes durable, not its name. A sync of a directory makes its names durable, not their files.
+A sync counts once it has ended, for the data from before its begin. Of all other data any part may survive: bytes by
+sector; names each by chance, or all up to some moment, as in a journal. A rename is one change of names.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ SECTOR_BYTES = 512
 
 
 class Survives(StrEnum):
-    """Which of the names that are not durable survive."""
+    """The names that survive although they are not durable."""
 
     NOTHING = "nothing"
     ALL = "all"
     SOME = "some"
     UNTIL = "until"
-    """Those up to some moment."""
+    """All changes of names up to some moment."""
 
 
 class FileHistory:
@@ -40,11 +40,11 @@ class FileHistory:
 
 
 Names = list[tuple[FileHistory, str, FileHistory | None]]
-"""One change of names: directory, name, and what it names then; None: nothing."""
+"""One change of a name: directory, name, and the node that it names afterwards; None: no node."""
 
 
 class StartedSync:
-    """A sync that has begun: what will be durable once it ends."""
+    """A sync that has begun, and the data that it makes durable when it ends."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class StartedSync:
 
 
 class FileSystem:
-    """`apply` the records one after the other. `after_loss` is what a start may find."""
+    """`apply` the records one after the other. `after_loss` is a state that a start may find."""
 
     def __init__(self) -> None:
         self.root = FileHistory(is_directory=True)
@@ -67,7 +67,7 @@ class FileSystem:
         self._number = 0
 
     def apply(self, record: DiskCall) -> None:
-        """The next record."""
+        """Apply the next record."""
         self._number += 1
         match record.kind:
             case DiskCallKind.CREATE:
@@ -125,7 +125,7 @@ class FileSystem:
         return StartedSync(files, {node: dict(node.entries) for node in nodes if node.is_directory}, self._number)
 
     def _nodes(self) -> Iterator[FileHistory]:
-        """All that have a name, or are open."""
+        """All nodes that have a name or are open."""
         found = dict.fromkeys(self._inodes.values())
         waiting = [self.root]
         while waiting:
@@ -192,7 +192,7 @@ class FileSystem:
 
 
 def put(entries: dict[str, FileHistory], name: str, node: FileHistory | None) -> None:
-    """Let a name name this node; None: nothing."""
+    """Let a name name this node; None: remove the name."""
     if node is None:
         entries.pop(name, None)
     else:
@@ -200,7 +200,7 @@ def put(entries: dict[str, FileHistory], name: str, node: FileHistory | None) ->
 
 
 def bytes_after_loss(node: FileHistory, rng: Random, survives: Survives) -> bytes:
-    """The durable bytes of a file, and of those that are not durable a part: any sectors of the last ones.
+    """The durable bytes of a file and a part of the others: any sectors of the last ones.
 
     A truncation that is not durable has happened or not.
     """

@@ -27,7 +27,7 @@ COUNT = struct.Struct("=Q")
 
 
 class DiskCallKind(IntEnum):
-    """What a record tells; the values are those of `recorded_disk.c`."""
+    """The kind of a record. The values are those of `recorded_disk.c`."""
 
     CREATE = 1
     MKDIR = 2
@@ -57,7 +57,7 @@ class DiskCall(msgspec.Struct, frozen=True):
 
 
 class RecordedDisk:
-    """`prefix`: put before a command, it runs the command and records its calls below `root`, which exists."""
+    """`prefix` before a command runs the command and records its calls below `root`, which exists."""
 
     def __init__(self, directory: Path, root: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ class RecordedDisk:
 
     @property
     def count(self) -> int:
-        """The number of the last record; an answer that a client has got is later than these calls."""
+        """The number of the last record. An answer that a client already has is later than these calls."""
         number: int = COUNT.unpack_from(self._page)[0]
         return number
 

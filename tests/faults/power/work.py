@@ -31,7 +31,7 @@ TRANSACTION_TIMEOUT_MS = 1_000
 
 
 class AcknowledgedWork(msgspec.Struct):
-    """What clients asked for, and what was acknowledged. `at`: the number of the last disk call before that."""
+    """The requests of clients, and the acknowledged ones. `at`: the number of the last disk call before the answer."""
 
     sent: dict[str, tuple[Place, int]] = {}
     """Each value is sent once: (place, how often its topic had been deleted before)."""
@@ -40,11 +40,11 @@ class AcknowledgedWork(msgspec.Struct):
     transactions: list[tuple[int | None, bool, list[str]]] = []
     """(at, whether it was to be committed, values); at None: not acknowledged."""
     deleting: list[tuple[int, Place, int]] = []
-    """Asked for: (at, place, before which offset)."""
+    """Requested: (at, place, the offset before which records are deleted)."""
     deleted: list[tuple[int, Place, int]] = []
     """Acknowledged."""
     topics: list[tuple[int, int, str, bool]] = []
-    """(asked for at, acknowledged at, topic, whether it was created; False: it was deleted)."""
+    """(requested at, acknowledged at, topic, whether it was created; False: it was deleted)."""
     committed: list[tuple[int, Place, int]] = []
     """Acknowledged offsets of the group."""
     keyed: list[tuple[int, str, str]] = []
@@ -52,11 +52,11 @@ class AcknowledgedWork(msgspec.Struct):
     keyed_sent: list[tuple[str, str]] = []
 
     def deletions_of(self, topic: str) -> int:
-        """How often it was deleted so far."""
+        """The number of its deletions so far."""
         return sum(name == topic and not is_created for _, _, name, is_created in self.topics)
 
     def deletion(self, topic: str, number: int) -> tuple[int, int] | None:
-        """When a deletion was asked for and acknowledged."""
+        """The times at which a deletion was requested and acknowledged."""
         found = [(asked, at) for asked, at, name, is_created in self.topics if name == topic and not is_created]
         return found[number] if number < len(found) else None
 
@@ -79,7 +79,7 @@ class PowerLossWorkload:
                 await self._create(admin, topic)
 
     async def do(self) -> None:
-        """All at once, so that calls for one topic come between those for others."""
+        """Run all tasks concurrently, so that calls for one topic come between those for others."""
         async with (
             Admin(bootstrap_servers=self._address) as self._admin,
             Producer(bootstrap_servers=self._address, linger_ms=0) as self._producer,

@@ -1,4 +1,4 @@
-"""The rows of one broker: what clients do while a bystander waits. They run in this order, on one broker."""
+"""The cases of one broker: the load of clients while a bystander waits. They run in this order, on one broker."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Alone(MeasuredCluster):
         await asyncio.sleep(SWEEP_S)  # a checkpoint of all these logs: a start after kill -9 does not scan them
 
     async def _fill(self, topic: str, partitions: int, value: bytes = b"x") -> None:
-        """A record for each partition."""
+        """Write a record to each partition."""
         sent = [self._producer.send_and_wait(topic, value, partition=each) for each in range(partitions)]
         await asyncio.gather(*sent)
 
@@ -103,7 +103,7 @@ class Alone(MeasuredCluster):
         await asyncio.sleep(SWEEP_S)
 
     async def snapshots(self) -> None:
-        """20 producers write to a log that rolls: each roll keeps a snapshot of them."""
+        """20 producers write to a log that rolls. Each roll keeps a snapshot of them."""
 
         async def write(number: int) -> None:
             address = self._broker.process.address

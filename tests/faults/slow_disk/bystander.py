@@ -57,7 +57,7 @@ class Bystander:
             raise RuntimeError("the bystander has ended: see its standard error")
 
     async def waits(self, since_ns: int) -> list[Wait]:
-        """The requests that were sent since `since_ns`. Those of now are waited for."""
+        """The requests that were sent since `since_ns`. Waits for open requests."""
         now_ns = time.monotonic_ns()
         waits = await self._until(lambda waits: bool(waits) and waits[-1].began_ns >= now_ns)
         return [wait for wait in waits if wait.began_ns >= since_ns]
@@ -81,7 +81,7 @@ class Bystander:
 
 
 def main(port: int, pid: int, path: str) -> None:
-    """Ask until the connection ends."""
+    """Send requests until the connection ends."""
     api = API_OF[ApiVersionsRequest]
     assert api.advertised is not None
     frame = b"".join(encode_request_frame(api, api.advertised[1], 1, "bystander", ApiVersionsRequest()))
@@ -106,7 +106,7 @@ def _ask(connection: socket.socket, frame: bytes) -> bool:
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
-    """So many bytes; fewer if the connection ended."""
+    """Receive `count` bytes; fewer if the connection ended."""
     data = b""
     while len(data) < size and (chunk := connection.recv(size - len(data))):
         data += chunk
@@ -114,7 +114,9 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def delays_ns(pid: int) -> dict[Path, int]:
-    """How long each thread of that process and of this one has waited for a CPU so far; empty if it is not known."""
+    """The time for which each thread of that process and of this one has waited for a CPU so far; empty if it is not
+    known.
+    """
     try:
         files = [task / "schedstat" for each in (pid, os.getpid()) for task in Path(f"/proc/{each}/task").iterdir()]
         return {file: int(file.read_text().split()[1]) for file in files}

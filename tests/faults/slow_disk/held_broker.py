@@ -24,7 +24,7 @@ START_S = 300.0
 
 
 class HeldBroker:
-    """`process`: the broker. `held`: its disk."""
+    """`process`: the broker. `held`: its disk calls."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
         directory.mkdir(parents=True)
@@ -38,7 +38,7 @@ class HeldBroker:
         self.process.prefix = self.held.prefix
         self._seen_lines = 0
         self.listened_s = 0.0
-        """How long the last start took."""
+        """The duration of the last start."""
         self._bystander: Bystander | None = None
         self._reads_audit: asyncio.Task[None] | None = None
 
@@ -52,14 +52,19 @@ class HeldBroker:
         await self._bystander.ready()
 
     async def stop(self) -> float:
-        """SIGTERM; returns the seconds until the process has ended. Raises RuntimeError for another status than 0."""
+        """Send SIGTERM; return the seconds until the process has ended.
+
+        Raises RuntimeError for another status than 0.
+        """
         began = time.monotonic()
         if status := await asyncio.to_thread(self.process.stop, START_S):
             raise RuntimeError(f"the broker ended with status {status}:\n" + "\n".join(self.process.log[-10:]))
         return time.monotonic() - began
 
     def stalls(self) -> list[str]:
-        """What has held the loop for 100 ms and more, as the broker's log says since the last call of this."""
+        """The causes that held the loop for 100 ms and more, by the broker's log since the last call of this
+        function.
+        """
         lines, self._seen_lines = self.process.log[self._seen_lines :], len(self.process.log)
         found = [json.loads(line) for line in lines if '"event":"event_loop_stalled"' in line]
         return [f"{each['stalled_ms']} ms: {each.get('api')}, {each.get('where')}" for each in found]
@@ -68,7 +73,7 @@ class HeldBroker:
         self.process.kill()
 
     async def waits(self, since_ns: int) -> list[Wait]:
-        """Those of the bystander of the last start."""
+        """The waits of the bystander since the last start."""
         assert self._bystander is not None
         return await self._bystander.waits(since_ns)
 
@@ -97,7 +102,7 @@ class HeldBroker:
                 fcntl.fcntl(pipe, F_SETPIPE_SZ, PIPE_BYTES)
 
     def unread_bytes(self) -> tuple[int, int]:
-        """What the pipe of the output and that of the audit log hold."""
+        """The unread bytes in the pipes of the output and of the audit log."""
         with self._output() as output:
             return held_bytes(output), held_bytes(self._reader)
 
@@ -111,7 +116,7 @@ class HeldBroker:
             os.close(output)
 
     async def end(self) -> None:
-        """End everything, without a grace."""
+        """Kill all processes."""
         self.held.set()
         self.process.is_read.set()
         self.process.kill()

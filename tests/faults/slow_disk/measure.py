@@ -1,4 +1,4 @@
-"""Measures the waits of bystanders, row by row."""
+"""Measures the waits of bystanders, case by case."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ S = TypeVar("S", bound="MeasuredCluster")
 
 
 class LoadCase(Generic[S]):
-    """What clients do, and what is prepared before the bystanders count."""
+    """A load by clients, and its preparation before the bystanders count."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class MeasuredCluster(ABC):
         self.remarks: list[str] = []
 
     def note(self, remark: str) -> None:
-        """For the line of the present row."""
+        """Add a note to the line of the current case."""
         self.remarks.append(remark)
 
     async def up(self) -> None:
@@ -71,12 +71,13 @@ class MeasuredCluster(ABC):
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Make what the rows need, while the disks are quick."""
+        """Create the topics of the cases while the disks are fast."""
 
     @abstractmethod
     async def become_slow(self) -> None:
-        """Write to known partitions of each broker: one small sync on the loop's thread may turn out slow, and ends
-        them (decision 10). It is not counted.
+        """Write to known partitions of each broker, without counting the waits.
+
+        One small sync on the loop's thread may turn out slow. After it no more small syncs run there (decision 10).
         """
 
     async def end(self) -> None:
@@ -92,7 +93,7 @@ async def measure(
     only: Sequence[str],
     say: Callable[[BystanderLatency], None],
 ) -> list[BystanderLatency]:
-    """The results of the rows. The disks turn slow once the topics are there."""
+    """The results of the cases. The disks turn slow once the topics exist."""
     results: list[BystanderLatency] = []
     try:
         await topic_broker.up()

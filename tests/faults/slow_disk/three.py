@@ -1,4 +1,4 @@
-"""The rows of three brokers and an etcd: followers, leaders that change, replicas that move and that truncate."""
+"""The cases of three brokers and an etcd: followers, leaders that change, replicas that move and that truncate."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class ThreeMeasuredBrokers(MeasuredCluster):
         await asyncio.sleep(1)  # each broker removes its files
 
     async def replicas_moved(self) -> None:
-        """Each partition goes from broker 1 to another one, which fetches it all; broker 1 removes its log."""
+        """Each partition moves from broker 1 to another one, which fetches all of it. Broker 1 removes its log."""
         await self._admin.alter_partition_reassignments(
             {TopicPartition("moved", each): [2 + each % 2] for each in range(PARTITIONS)}
         )
@@ -148,7 +148,7 @@ class ThreeMeasuredBrokers(MeasuredCluster):
         await self._fill("led")
 
     async def stopped_and_started(self) -> None:
-        """SIGTERM: the leaders that a broker has move away before it ends."""
+        """SIGTERM: the leaderships of a broker move away before it ends."""
         broker = self.brokers["broker 2"]
         self.note(f"ended {await broker.stop():.1f} s after SIGTERM")
         await broker.up()
@@ -156,7 +156,7 @@ class ThreeMeasuredBrokers(MeasuredCluster):
         await self._fill("known")
 
     async def part(self) -> None:
-        """Broker 1 leads, and alone has more records; then it is dead, and another broker leads."""
+        """Broker 1 leads and has more records than the others. Then it dies, and another broker leads."""
         others = [self.brokers[f"broker {node}"] for node in (2, 3)]
         async with Producer(
             bootstrap_servers=self._address, acks=1, enable_idempotence=False, linger_ms=0, **CLIENT
@@ -190,7 +190,7 @@ class ThreeMeasuredBrokers(MeasuredCluster):
 
 
 def _replicas(number: int) -> tuple[int, ...]:
-    """All brokers, another one first for each number."""
+    """All brokers, with another one first for each number."""
     first = number % len(NODES)
     return NODES[first:] + NODES[:first]
 

@@ -40,7 +40,7 @@ Cut = Callable[[Seam], None]
 
 
 def nothing(seam: Seam) -> None:
-    """Change nothing: the simulator's own world."""
+    """Leave the simulator's world as it is."""
 
 
 def as_drawn(plan: RunPlan) -> RunPlan:
@@ -53,7 +53,7 @@ class Ablation(msgspec.Struct, frozen=True):
 
     `protects`: the purpose of the safeguard. `cut`: switches it off. `kinds`: the workloads that can show it, all if
     empty. `shows`: whether a plan can show it; other plans are skipped. `given`: changes of the world, made with the
-    safeguard and without it. `needless`: why no checker fires without it, if none does. `brokers`: their number.
+    safeguard and without it. `needless`: the reason if no checker fires without it. `brokers`: their number.
     `occasion`: changes a plan so that the safeguard matters in it. `alone`: the run used instead of a plan's run, see
     `sim.alone`.
     """

@@ -84,7 +84,7 @@ def late_marker(plan: RunPlan) -> RunPlan:
 
 
 def late_news(plan: RunPlan) -> RunPlan:
-    """Random brokers get changes from the store late, and sometimes messages of another broker, too."""
+    """Random brokers get changes from the store late, and sometimes also messages of another broker."""
     rng = Random(f"late news/{plan.seed}")
 
     def faults() -> Iterator[Fault]:
@@ -104,8 +104,10 @@ def late_news(plan: RunPlan) -> RunPlan:
 
 
 def parted_logs(plan: RunPlan) -> RunPlan:
-    """Brokers are cut off from the others and from the store, and still get records. When they are back, retention has
-    deleted where the logs parted."""
+    """Brokers are cut off from the others and from the store, and still get records.
+
+    When they are back, retention has deleted the offsets at which the logs diverged.
+    """
     rng = Random(f"parted logs/{plan.seed}")
     for workload in plan.workloads:
         for topic in workload.topics:
@@ -221,7 +223,7 @@ def deletions_cut_short(plan: RunPlan) -> RunPlan:
 
 
 def deletions_answered_early(plan: RunPlan) -> RunPlan:
-    """A power loss a moment after each deletion of records: behind its answer, if that does not wait for the disk."""
+    """A power loss right after each deletion of records: after its answer, if the answer does not wait for the disk."""
     rng = Random(f"deletions answered early/{plan.seed}")
     (workload,) = plan.workloads
     for client in workload.clients:
@@ -360,9 +362,11 @@ def lost_heartbeat_answers(plan: RunPlan) -> RunPlan:
 
 
 def removals_stored_late(plan: RunPlan) -> RunPlan:
-    """Members of the consumer protocol are paused for a little longer than their session lasts. Brokers get messages of
-    other brokers late, so that it takes long to store the removal of a member. The member comes back meanwhile, sends a
-    few heartbeats, and is paused again, so that it does not hear of its removal."""
+    """Members of the consumer protocol are paused for a little longer than their session lasts.
+
+    Brokers get messages of other brokers late, so the removal of a member is stored slowly. The member comes back
+    meanwhile, sends a few heartbeats, and is paused again, so that it does not learn of its removal.
+    """
     rng = Random(f"removals stored late/{plan.seed}")
     members = [client for workload in plan.workloads for client in workload.clients if client.role == "subscriber"]
     timing = {"session_timeout_ms": 3_000, "heartbeat_ms": 300, "rebalance_timeout_ms": 6_000}
@@ -384,8 +388,11 @@ def removals_stored_late(plan: RunPlan) -> RunPlan:
 
 
 def deposed_unawares(plan: RunPlan) -> RunPlan:
-    """A broker gets SIGTERM while messages between it and the store are slow: others are elected as leaders, and it
-    learns that late. A member of the consumer protocol is paused a little later."""
+    """A broker gets SIGTERM while messages between it and the store are slow. Other brokers are elected as leaders,
+    and the broker learns that late.
+
+    A member of the consumer protocol is paused a little later.
+    """
     rng = Random(f"deposed unawares/{plan.seed}")
     members = [client for workload in plan.workloads for client in workload.clients if client.role == "subscriber"]
     timing = {"session_timeout_ms": 3_000, "heartbeat_ms": 300, "rebalance_timeout_ms": 6_000}

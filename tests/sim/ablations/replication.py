@@ -117,7 +117,7 @@ def _(seam: Seam) -> None:
 
 
 def _believe(self: FetchSession, row: Watched, partition: Partition) -> None:
-    """Accept the offset that a follower claims without a check of its epoch."""
+    """Accept the offset that a follower reports without a check of its epoch."""
     row.is_claimed = True
     row.offset = min(row.offset, partition.end_offset)
     self._note_replica(row, partition, self._world.monotonic())

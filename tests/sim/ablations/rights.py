@@ -1,4 +1,4 @@
-"""Safeguards of authorisation: what a client may not do is not done, on every broker and after every restart."""
+"""Safeguards of authorisation: every broker refuses what a client has no right to do, also after every restart."""
 
 from __future__ import annotations
 

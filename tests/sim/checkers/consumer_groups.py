@@ -19,7 +19,7 @@ from sim.events import NO_TXN, Assigned, Beaten, Place, Revoked
 
 
 class OwnershipPeriod(msgspec.Struct):
-    """A time in which a member takes itself to own a partition."""
+    """A period in which a member owns a partition by its own view."""
 
     client: str
     epoch: int
@@ -31,7 +31,10 @@ class OwnershipPeriod(msgspec.Struct):
 
 
 class MemberOwnership:
-    """What one member takes itself to own, as its events tell. `until_ms`: the end of its session by its own clock."""
+    """The partitions that one member owns by its own view, derived from its events.
+
+    `until_ms`: the end of its session by its own clock.
+    """
 
     def __init__(self, client: str) -> None:
         self.client = client
@@ -40,7 +43,7 @@ class MemberOwnership:
         self._owned: dict[Place, float] = {}
 
     def note(self, event: Beaten | Assigned | Revoked) -> Iterator[tuple[Place, OwnershipPeriod]]:
-        """The tenures that end with this event."""
+        """The ownership periods that end with this event."""
         match event:
             case Beaten(error=""):
                 if event.at_ms > self.until_ms:  # it was out of the group for a while by its own clock
@@ -52,7 +55,7 @@ class MemberOwnership:
                 yield from self._ended([*event.places], event.at_ms)
 
     def end(self) -> Iterator[tuple[Place, OwnershipPeriod]]:
-        """The tenures at the end of the history."""
+        """The ownership periods at the end of the history."""
         yield from self._ended(list(self._owned), inf)
 
     def _ended(
@@ -78,7 +81,7 @@ def _groups(facts: HistoryIndex) -> dict[str, list[Beaten | Assigned | Revoked]]
 
 
 def _tenures(events: list[Beaten | Assigned | Revoked]) -> dict[Place, list[OwnershipPeriod]]:
-    """By partition: its tenures, by their beginnings."""
+    """The ownership periods of each partition, by their beginnings."""
     believers: dict[str, MemberOwnership] = {}
     found: dict[Place, list[OwnershipPeriod]] = {}
     for event in events:
@@ -92,7 +95,7 @@ def _tenures(events: list[Beaten | Assigned | Revoked]) -> dict[Place, list[Owne
 
 
 def double_owner(facts: HistoryIndex) -> Iterator[Anomaly]:
-    """Two members of a group took themselves to own a partition at the same time."""
+    """Two members of a group owned a partition at the same time, each by its own view."""
     found = []
     for group, events in _groups(facts).items():
         for place, tenures in _tenures(events).items():
@@ -106,8 +109,9 @@ def double_owner(facts: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def stale_commit(facts: HistoryIndex) -> Iterator[Anomaly]:
-    """A commit was accepted with an epoch below the one that the member had been told before, or of a member that the
-    group had fenced and that had not joined again."""
+    """A commit was accepted with an epoch below the member's last answered epoch, or from a member that the group
+    had fenced and that had not joined again.
+    """
     beats: dict[tuple[str, str], list[Beaten]] = {}
     for event in facts.epochs:
         if isinstance(event, Beaten):

@@ -1,4 +1,4 @@
-"""unauthorized, false-refusal: what a client may do is done, and what it may not do is refused."""
+"""unauthorized, false-refusal: a request with its rights succeeds, and a request without them is refused."""
 
 from __future__ import annotations
 

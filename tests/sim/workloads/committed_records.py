@@ -94,7 +94,9 @@ class CommittedFetcher:
 
 
 def visible(offset: int, row: FetchResponsePartition) -> tuple[list[Record], int]:
-    """The records of committed transactions, and of none, at or above `offset`; the offset behind all batches."""
+    """The records of committed transactions and those without a transaction, from `offset` on; and the offset after
+    all batches.
+    """
     aborted = sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ())
     dropping: set[int] = set()
     found: list[Record] = []

@@ -89,7 +89,7 @@ class EpochMemberSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Former(msgspec.Struct, frozen=True):
-    """What a member was: its epoch and positions before the group gave it another epoch, or fenced it."""
+    """The epoch and positions of a member before the group gave it another epoch or fenced it."""
 
     member_id: str
     epoch: int
@@ -97,10 +97,13 @@ class Former(msgspec.Struct, frozen=True):
 
 
 class EpochMember:
-    """One member id at a time. `topics`: its subscription by name, changed by `subscribe`; it commits offsets of
-    `all_topics`, and never of topics that are created during the run. `owned`: its partitions,
-    with a number that is new in each tenure. `revoking`: those of them to revoke, and when it will have done so.
-    `ends`: the last stable offset that it saw of each partition."""
+    """One member id at a time.
+
+    `topics`: its subscription by name, changed by `subscribe`; it commits offsets of `all_topics`, and never of topics
+    that are created during the run. `owned`: its partitions, with a number that is new in each ownership period.
+    `revoking`: those of them to revoke, and the time at which it will have done so. `ends`: the last stable offset that
+    it saw of each partition.
+    """
 
     def __init__(
         self,
@@ -133,7 +136,7 @@ class EpochMember:
         self.until_ms = inf
         self._tenures = 0
         self._said: frozenset[Place] | None = None
-        """The partitions that the coordinator knows from this member; None: it has to hear everything."""
+        """The partitions that the coordinator knows from this member; None: the next heartbeat has to be full."""
         self._unanswered_ms: float | None = None
         self._revoke_by_ms = inf
 
@@ -152,7 +155,7 @@ class EpochMember:
         self._beating.add_done_callback(_raise_error)
 
     async def stop(self, epoch: int | None) -> None:
-        """Give up all partitions, and say so with this epoch; None: say nothing."""
+        """Give up all partitions, and report this with this epoch; None: without a report."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.wait((self._beating,))
@@ -301,7 +304,7 @@ class EpochMember:
         return min(slowest_ms, self.given.rebalance_timeout_ms / 2) if self._fault_free.has_begun else slowest_ms
 
     async def _let_go(self) -> None:
-        """Revoke what is due: the next heartbeat says so."""
+        """Revoke the partitions that are due. The next heartbeat reports this."""
         due = [place for place, at_ms in self.revoking.items() if at_ms <= self._now_ms()]
         if not due:
             return
@@ -433,7 +436,7 @@ class EpochMember:
                         self.committed[place] = offsets[place]
 
     async def commit_as_before(self) -> None:
-        """Commit again as the member that this one was before: the group must refuse it. Raises NoAnswerError."""
+        """Commit again with the former identity of this member. The group must refuse it. Raises NoAnswerError."""
         if self.former is not None:
             former, self.former = self.former, None
             async with self._committing:

@@ -119,7 +119,7 @@ async def opened(
 async def stop_in_a_cancelled_scope(context: ClientContext, client: ClientPlan, consumer: Consumer) -> None:
     """Stop as in a cancelled scope of anyio, which cancels each await. The closing ends without its caller.
 
-    A consumer that still sends heartbeats after that is recorded: nobody reads the partitions of such a member.
+    A consumer that still sends heartbeats after that is recorded: no member reads its partitions.
     """
     stopping = asyncio.create_task(consumer.stop(), name=f"{client.name} stops")
     await asyncio.sleep(0)

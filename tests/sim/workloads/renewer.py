@@ -103,7 +103,7 @@ async def _last(
 
 
 async def last_topic(plan: WorkloadPlan, context: ClientContext) -> LastTopic | None:
-    """Wait until it is known which topic stays. None: there is none."""
+    """Wait until the topic that stays is known. None: there is none."""
     fault_free, name = context.fault_free, plan.renewed[0].name
     renewers = [client.name for client in plan.clients if client.role == ROLE]
     while not all(each in fault_free.settled for each in renewers):

@@ -1,6 +1,6 @@
 """The role of a member of the consumer protocol: polls, commits, leaves, dies, comes back, changes its subscription.
 
-It also commits as the member that it was before a change of its epoch, which the group has to refuse.
+It also commits with its epoch from before a change, which the group has to refuse.
 """
 
 from __future__ import annotations
@@ -121,8 +121,11 @@ async def _come_to_rest(context: ClientContext, plan: WorkloadPlan, client: Clie
 def unsettled(
     mine: EpochMember, group: ConsumerGroupDescribeResponseGroup, plan: WorkloadPlan, member_count: int
 ) -> list[str]:
-    """What a group still lacks, as one of its members sees it: nothing when each member has its target assignment at
-    the group epoch, each partition has one member, and this member has read and committed everything of its own."""
+    """The differences between the current state of a group and a settled one, as one of its members sees it.
+
+    A group is settled when each member has its target assignment at the group epoch, each partition has one member, and
+    this member has read and committed all records of its partitions.
+    """
     if group.error_code:
         return [f"it cannot be described: error {group.error_code}"]
     wants = []

@@ -90,7 +90,7 @@ class Wires:
         return answer
 
     def close(self) -> None:
-        """Close all connections without a word."""
+        """Close all connections at once."""
         for address in list(self._wires):
             self._drop(address)
 

@@ -31,7 +31,7 @@ async def clean(
     last_stable_offset: int | None = None,
     held_by_all: int | None = None,
 ) -> Compacted:
-    """Make all durable, then run one round; without `held_by_all` there is no other replica."""
+    """Make all data durable, then run one round. Without `held_by_all` there is no other replica."""
     await data.log.durability.checkpoint()
     dirty = dirty_part(data.log, first_dirty_offset, last_stable_offset)
     held_by_all = data.log.end_offset if held_by_all is None else held_by_all
@@ -368,7 +368,10 @@ async def test_retries_are_recognised_after_compaction_and_a_power_loss() -> Non
     ids=["a newer epoch", "a full window"],
 )
 async def test_batches_that_may_be_truncated_do_not_replace_the_last_ones(later: list[tuple[int, int, int]]) -> None:
-    """Another leader may not have what lies above the high watermark: then the batches before it are the last again."""
+    """Another leader may lack the batches above the high watermark.
+
+    Then the batches before them are the last ones again.
+    """
     data = DataDirectory(COMPACTED)
     data.append([(b"a", b"1")], producer=(5, 0, 0))
     data.append([(b"a", b"2")])
@@ -532,7 +535,7 @@ def test_records_keep_their_bytes_through_a_rewrite() -> None:
 
 
 async def test_a_log_that_begins_anew_during_a_round_ends_it() -> None:
-    """Between two steps of the new beginning its segments are still listed, and their files are deleted."""
+    """Between two steps of the restart its segments are still listed, but their files are deleted."""
     data = DataDirectory(COMPACTED)
     fill(data, *[[(b"k%d" % n, b"x" * 30_000), (b"j", b"%d" % n)] for n in range(8)])
     await data.log.durability.checkpoint()

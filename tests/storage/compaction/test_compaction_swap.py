@@ -17,11 +17,11 @@ DIRECTORY = f"{ROOT}/{TOPIC}-0"
 
 
 class Died(BaseException):
-    """Stands for the end of the process."""
+    """The process has ended."""
 
 
 class MortalDisk(MemoryDisk):
-    """Dies before the `steps_left`-th change from now, and does nothing more until it is `revived`."""
+    """Raises `Died` before the `steps_left`-th change from now, and does nothing more until it is `revived`."""
 
     def __init__(self) -> None:
         super().__init__()

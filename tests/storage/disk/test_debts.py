@@ -1,4 +1,4 @@
-"""What is owed: which debts a sync of a file pays, in which order, and that one which comes amid a payment stays."""
+"""Pending syncs: which of them a sync of a file covers, their order, and that a later one stays pending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread that tells of a hanging disk while the loop cannot, by single looks: starts, a held loop, stops."""
+"""The thread that reports a hanging disk while the loop cannot, tested look by look: starts, a held loop, stops."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LIMIT_S = 10.0
 
 
 class EndedError(Exception):
-    """The process would end."""
+    """Raised in place of the end of the process."""
 
 
 class HangWatchSetup:
-    """A watch whose disk and clock are what a test says."""
+    """A watch with a disk and a clock that the test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
@@ -40,7 +40,7 @@ class HangWatchSetup:
         raise EndedError(message)
 
     def waits(self, seconds: float | None) -> None:
-        """Look while a call has been waiting for so long; None: none waits."""
+        """Look while a call has been waiting for `ms`; None: no call waits."""
         self.call = None if seconds is None else WaitingCall("data/a", seconds)
         self.watch.look()
 

@@ -42,7 +42,7 @@ class CountingSync:
         monkeypatch.setattr("os.fdatasync", self)
 
     async def begun(self, calls: int) -> None:
-        """Return once so many syncs have begun."""
+        """Return once `count` syncs have begun."""
         while self.calls < calls:
             await asyncio.sleep(0.001)
 
@@ -194,7 +194,7 @@ async def test_all_that_ask_in_one_turn_share_one_sync_on_a_thread(
 async def test_directories_that_settle_in_one_turn_share_one_sync(
     os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_share: bool, syncs: int
 ) -> None:
-    """Thousands of them must not keep the threads busy for minutes where each sync is slow."""
+    """With slow syncs, one sync for each of thousands of directories would keep the threads busy for minutes."""
     paid: list[int] = []
     monkeypatch.setattr("semel_storage.disk.os_disk.sync_names", paid.append)
     if not may_share:

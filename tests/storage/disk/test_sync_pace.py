@@ -71,7 +71,7 @@ def test_the_pause_alone_does_not_bring_small_syncs_back() -> None:
 
 
 def test_a_slow_sync_on_a_thread_needs_no_pause() -> None:
-    """Many bytes were written, perhaps. The loop has not waited for them."""
+    """It may have written many bytes, and the loop has not waited for it."""
     pace = pace_of(PaceClock())
     pace.note(SLOW_S, on_loop=False)
     assert not pace.is_quick

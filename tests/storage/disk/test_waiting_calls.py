@@ -1,4 +1,4 @@
-"""The calls to the disk that wait: the oldest one, whatever others begin and end meanwhile."""
+"""The waiting disk calls: the oldest one, whichever others begin and end meanwhile."""
 
 from __future__ import annotations
 

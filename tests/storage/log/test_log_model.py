@@ -126,14 +126,14 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """Kill the process: everything written remains, and recovery makes it durable."""
+        """Kill the process: all written data remains, and recovery makes it durable."""
         self.disk.kill()
         self.open()
         self.durable = self.end
 
     @rule(seed=st.none() | st.integers(0, 2**32))
     def lose_power(self, seed: int | None) -> None:
-        """Power loss: everything durable remains, and of the rest a prefix of complete batches."""
+        """Cut the power: all durable data remains, and a prefix of complete batches of the rest."""
         self.disk.crash(None if seed is None else Random(seed))
         self.open()
         assert self.durable <= self.log.end_offset <= self.end

@@ -43,7 +43,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.epoch = 0
         self.written = 0
         self.committed: list[tuple[int, bytes | None]] = []
-        """What all three had when last they were seen to have the same."""
+        """The records that all three replicas had at the last look at which they were equal."""
         self.committed_end = 0
 
     @property

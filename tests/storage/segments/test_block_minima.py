@@ -1,4 +1,4 @@
-"""Minima find all items below a bound and skip most others."""
+"""Block minima find all items below a bound and skip most others."""
 
 from hypothesis import given
 from hypothesis import strategies as st

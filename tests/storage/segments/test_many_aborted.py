@@ -54,7 +54,7 @@ def one_after_the_other(count: int, stable: int | None = None) -> list[AbortedTr
 
 
 HALVINGS = 20
-"""Of so many entries, and more."""
+"""The number of halvings that a search over so many entries needs, and a few more."""
 
 
 def test_a_fetch_reads_few_entries_besides_its_result() -> None:

@@ -1,5 +1,6 @@
-"""Properties of assignors and of groups of the consumer protocol, with members of both protocols: balance, one owner,
-progress, records."""
+"""Properties of assignors and of consumer groups with members of both protocols: balance, one owner, progress,
+records.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +95,7 @@ def test_ranges_of_topics_with_equal_partitions_go_together() -> None:
 
 
 class ModelMember:
-    """A member as a client: what it knows of its epoch, and the partitions that it owns now."""
+    """A member as its client: its epoch and the partitions that it owns."""
 
     def __init__(self, member_id: str, instance_id: str | None, topics: tuple[str, ...], regex: str | None) -> None:
         self.member_id, self.instance_id, self.topics, self.regex = member_id, instance_id, topics, regex
@@ -132,7 +133,7 @@ class ModelMember:
 
 
 class Groups(RuleBasedStateMachine):
-    """Members come, go, die and lose answers; topics come, grow and go."""
+    """Members join, leave, die and lose answers; topics are created, grown and deleted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -310,7 +311,10 @@ class Groups(RuleBasedStateMachine):
                 assert client.owned <= self.group.current(client.member_id).held
 
     def teardown(self) -> None:
-        """Faults end. Within five rounds of heartbeats every live member has its target, and nothing is left over."""
+        """End the faults.
+
+        Within five rounds of heartbeats every live member has its target, and no state of others remains.
+        """
         for member_id in sorted(set(self.group.members) - set(self.clients)):
             self.carry_out(state.remove(self.group, member_id))
         for client in self.clients.values():  # heartbeats of the classic protocol do not look at the topics again

@@ -1,4 +1,4 @@
-"""A member whose removal is being stored is no member any more: no answer may extend its session."""
+"""A member with a removal under way is no longer a member: no answer may extend its session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def group_broker() -> object:
 
 
 async def end_session(group_broker: GroupBroker, member_id: str, others: dict[str, int]) -> None:
-    """Let the session of a member end, and hold the record of its removal. The `others` continue at these epochs."""
+    """End the session of a member and hold the record of its removal. The `others` continue at these epochs."""
     group_broker.monotonic_s += SESSION_S
     for other, epoch in others.items():
         await beat(group_broker, other, epoch)
@@ -32,7 +32,7 @@ async def end_session(group_broker: GroupBroker, member_id: str, others: dict[st
 
 
 async def test_a_heartbeat_during_the_removal_is_answered_after_it(group_broker: GroupBroker) -> None:
-    """It was answered without an error at once, and the member continued with partitions that another one got."""
+    """An immediate success would let the member continue with partitions that another member gets."""
     await beat(group_broker, "a")
     other = (await beat(group_broker, "b")).epoch
     epoch = (await beat(group_broker, "a", 1, owned=frozenset())).epoch
@@ -88,7 +88,7 @@ async def test_a_member_whose_removal_cannot_be_stored_continues(
 
 
 async def session_s(group_broker: GroupBroker, member_id: str, step_s: float = 0.5) -> float:
-    """How long after now the member is removed, if it does nothing any more."""
+    """The seconds from now until the member is removed if it sends nothing more."""
     shard, begin_s = await group_broker.groups.shard("g"), group_broker.monotonic_s
     while (group := shard.groups.get("g")) is not None and member_id in (
         group.members if group.consumer is None else group.consumer.members
@@ -111,8 +111,11 @@ IN_CLUSTER = {
 async def test_after_a_load_a_session_lasts_while_a_former_coordinator_may_extend_it(
     settings: dict[str, str], grace_s: float, beats: bool
 ) -> None:
-    """The former one answers heartbeats until it knows that it is deposed: at the latest when its own session with the
-    cluster's store has ended. The member took its session from there, and another one got its partitions here."""
+    """A former coordinator answers heartbeats until its own session with the store has ended.
+
+    A member may have extended its session there, so the new coordinator must not give its partitions to another member
+    earlier.
+    """
     group_broker = await GroupBroker(**settings).open()
     epoch = (await beat(group_broker, "a")).epoch
     await group_broker.restart()

@@ -1,4 +1,4 @@
-"""Groups of the consumer protocol and the log: what was answered is durable, and requests of a group do not mix."""
+"""Consumer groups and the log: each answered change is durable, and requests of one group do not interleave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which quota holds for a client: Kafka's order of eight."""
+"""The quota that holds for a client: Kafka's order of eight."""
 
 from __future__ import annotations
 

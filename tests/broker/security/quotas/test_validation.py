@@ -1,4 +1,4 @@
-"""What AlterClientQuotas and DescribeClientQuotas refuse."""
+"""The requests that AlterClientQuotas and DescribeClientQuotas refuse."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ async def test_first_messages_that_are_refused(first: bytes, why: str) -> None:
 
 
 async def test_the_nonce_of_the_last_message_is_checked() -> None:
-    """It is proved with the password, and is that of another exchange."""
+    """The message has a valid proof, but the nonce of another exchange."""
 
     def replayed(login: ScramLogin, first: bytes) -> bytes:
         return login.final(first.replace(b"servernonce", b"earliernonc"))
@@ -139,7 +139,7 @@ async def test_the_proof_is_checked() -> None:
 
 
 async def test_a_proof_of_zero_keys_does_not_log_an_unknown_user_in() -> None:
-    """The stored key of an unknown user is not one that a client could have a proof for; here it even has."""
+    """A client cannot know a proof for the stored key of an unknown user. Here the client has one anyway."""
 
     def forged(login: ScramLogin, first: bytes) -> bytes:
         return login.final(first)

@@ -1,4 +1,6 @@
-"""The keys of the issuer: read at the start and in intervals, kept when it is away, asked for once a minute at most."""
+"""The keys of the issuer: read at the start and at intervals, kept while it is unreachable, requested at most once a
+minute.
+"""
 
 from __future__ import annotations
 

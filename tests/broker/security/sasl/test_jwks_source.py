@@ -1,4 +1,4 @@
-"""The JWKS is read from the one place of the settings: no redirect, no other scheme, bounds of bytes and time."""
+"""The JWKS is read only from the URL in the settings: no redirect, no other scheme, limits of bytes and time."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
 async def test_a_file_that_hangs_takes_few_threads_and_none_that_others_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A named pipe without a writer hangs as a disk does."""
+    """A named pipe without a writer stands for a disk that hangs."""
     monkeypatch.setattr(jwks_source, "GIVE_UP_S", 0.01)
     path = tmp_path / "jwks.json"
     os.mkfifo(path)

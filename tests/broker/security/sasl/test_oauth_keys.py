@@ -20,7 +20,7 @@ def good() -> dict[str, Any]:
 
 
 def ignored(bad: Any) -> str:
-    """Why the key is left out; another one beside it is used."""
+    """The reason why the key is ignored. Another key in the set is used."""
     found = parse_jwks(jwks(good(), bad))
     assert list(found.keys) == ["good"]
     (why,) = found.ignored

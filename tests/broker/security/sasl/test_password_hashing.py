@@ -1,4 +1,4 @@
-"""PBKDF2 takes milliseconds: the event loop does not wait for it."""
+"""PBKDF2 takes milliseconds and runs in threads, so the event loop does not wait for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from semel_protocol.scram import ScramMechanism
 async def test_passwords_are_hashed_in_a_few_threads_and_not_in_that_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All of the threads are in the function at once, while the loop goes on."""
+    """All threads are inside the function at once while the loop continues."""
     inside = threading.Barrier(THREADS)
     found: set[int] = set()
 

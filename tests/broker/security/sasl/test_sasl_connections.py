@@ -1,4 +1,4 @@
-"""Connections to a listener with SASL: logins, what is refused before and after, and re-authentication."""
+"""Connections to a listener with SASL: logins, refused requests before and after, and re-authentication."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_api_versions_is_answered_before_authentication(sasl_broker: Harne
 
 
 async def test_an_old_password_is_refused_once_it_is_changed(sasl_broker: Harness) -> None:
-    """PLAIN knows passwords that were right; with the credential they are forgotten."""
+    """PLAIN caches verified passwords; a change of the credential clears the cache."""
     for _ in range(2):
         assert (await log_in(await sasl_broker.wire(), mechanism="PLAIN")).error_code == ErrorCode.NONE
     await make_user(sasl_broker, "alice", "another")
@@ -141,7 +141,7 @@ async def test_a_wrong_password_and_an_unknown_user_get_the_same_answers(sasl_br
 
 @pytest.mark.parametrize("refused", ["login", "before login", "malformed", "unknown mechanism"])
 async def test_nothing_is_kept_of_a_connection_that_was_refused(sasl_broker: Harness, refused: str) -> None:
-    """Or a client that comes again and again uses up the memory. gc does not see into all objects."""
+    """Otherwise a client that reconnects again and again uses up the memory. gc does not see into all objects."""
     before = connections()
     for _ in range(3):
         wire = await sasl_broker.wire()

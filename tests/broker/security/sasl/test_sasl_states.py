@@ -29,7 +29,7 @@ BEFORE = frozenset(SaslState) - {SaslState.AUTHENTICATED, SaslState.REAUTHENTICA
 
 
 class Refusing:
-    """A mechanism that takes two tokens, and then refuses: the client never proves anything."""
+    """A mechanism that takes two tokens and then refuses. The client proves nothing."""
 
     user = "mallory"
     is_complete = False
@@ -92,7 +92,7 @@ def test_a_connection_is_authenticated_after_tokens_alone() -> None:
 
 
 async def run(dispatcher: Dispatcher, frame: bytes, peer: Peer) -> bool:
-    """Whether the connection lives on."""
+    """Whether the connection stays open."""
     try:
         answer: Any = dispatcher.start(bytearray(frame), peer, ApiCounters())
         answer = answer.answer if isinstance(answer, InOrder) else answer

@@ -1,4 +1,4 @@
-"""Passwords that PLAIN has found right: what counts as the same, and how many are kept."""
+"""The cache of verified PLAIN passwords: equality, and its size."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """EDGE: builds the site of the documents: `make docs`.
 
 The pages stay where the repository has them, with links that work there. This program copies them into build/docs under
-the same paths, and each file that they link to. So the same links work on the site. zensical then writes build/site. A
+the same paths, and each file that they link to. So the same links work on the site. Tables that are made of the code
+come in at marked places (`website/made`). zensical then writes build/site. A
 link that leads nowhere fails the build.
 """
 
@@ -15,6 +16,7 @@ import sys
 from pathlib import Path
 
 from website.file_map import file_map
+from website.made import filled
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
@@ -54,7 +56,7 @@ def _take(source: Path) -> None:
     if source.suffix != ".md":
         _copy(source)
         return
-    _write(_place(source), LINK.sub(lambda found: _link(source, found["path"]), source.read_text()))
+    _write(_place(source), LINK.sub(lambda found: _link(source, found["path"]), filled(source.read_text())))
 
 
 def _link(page: Path, path: str) -> str:

@@ -1,4 +1,4 @@
-"""PURE: the table of all metrics: name, type, labels and meaning. docs/metrics.md is made of it."""
+"""PURE: the table of all metrics: name, type, labels and meaning. The site of the documents shows it in docs/metrics.md."""
 
 from __future__ import annotations
 

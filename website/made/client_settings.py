@@ -1,13 +1,12 @@
-"""The client's settings in words, taken from the declarations in `semel._config`: docs/client-settings.md, and the
-texts that `help(semel.Producer)` and its like show.
+"""The client's settings in words, taken from the declarations in `semel._config`.
 
-`python -m tidy.client_settings` prints the page; with `--write` both files are written.
+They become the tables of docs/client-settings.md, and the texts that `help(semel.Producer)` and its like show.
+`python -m website.made.client_settings` writes the texts.
 """
 
 from __future__ import annotations
 
 import ast
-import sys
 import textwrap
 from pathlib import Path
 
@@ -15,22 +14,11 @@ import msgspec
 from semel._config.settings import RULES
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/client-settings.md"
 MODULE = ROOT / "client/semel/_config/reference.py"
 CLIENT, CONSUMER, READER = (
     ROOT / "client/semel" / path for path in ("_config/client.py", "_config/consumer.py", "batch_reader.py")
 )
 WIDTH = 100
-
-HEAD = """# Settings of the client
-
-Each setting is a keyword argument of its class: `Producer(bootstrap_servers="localhost:9092", linger_ms=5)`. Names are
-those of aiokafka, and Kafka's in snake_case. Times are in milliseconds, sizes in bytes. Type and value are checked when
-the object is made: KafkaConfigurationError names the first invalid one, and TypeError names one that does not exist.
-
-In Python, `help(semel.Producer.__init__)` shows the same. `semel.ProducerConfig` and its like are the types that hold
-the settings. The page is written by `make map` from `client/semel/_config`.
-"""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -89,10 +77,10 @@ def described() -> dict[str, list[Setting]]:
     return found
 
 
-def page() -> str:
-    """The page as Markdown."""
+def part() -> str:
+    """The tables of all settings, one for each class."""
     known = described()
-    lines = [HEAD]
+    lines = []
     titles: dict[str, list[Setting]] = {}
     for section in SECTIONS:
         titles.setdefault(section.title, []).extend(known[section.config])
@@ -149,14 +137,5 @@ def _help(setting: Setting) -> str:
     return f"{setting.name}{default}\n{body}"
 
 
-def main() -> None:
-    """Print the page, or write both files."""
-    if "--write" in sys.argv[1:]:
-        PAGE.write_text(page())
-        MODULE.write_text(reference())
-    else:
-        print(page(), end="")
-
-
 if __name__ == "__main__":
-    main()
+    MODULE.write_text(reference())

@@ -1,0 +1,45 @@
+"""The documents stay small, and what is made of the code is not committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from website.made import MARKED, PARTS, ROOT, filled, made
+
+PAGES = sorted(ROOT.glob("docs/**/*.md"))
+SUM_MAX = 600_000
+PAGE_MAX = 110_000
+"""Bytes of all pages of docs/ together, and of one."""
+ROW_MIN = 40
+"""Shorter rows of tables may stand in a page that is written by hand."""
+
+
+def marks() -> list[str]:
+    return [found["name"] for page in PAGES for found in MARKED.finditer(page.read_text())]
+
+
+def test_the_pages_are_small_and_so_is_their_sum() -> None:
+    sizes = {page.relative_to(ROOT).as_posix(): page.stat().st_size for page in PAGES}
+    assert {page: size for page, size in sizes.items() if size > PAGE_MAX} == {}
+    assert sum(sizes.values()) <= SUM_MAX
+
+
+def test_each_made_part_has_one_place() -> None:
+    assert sorted(marks()) == sorted(PARTS)
+    assert sum(page.read_text().count("<!-- made: ") for page in PAGES) == len(PARTS)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_made_part_is_not_committed(name: str) -> None:
+    rows = [line for line in made(name).splitlines() if line.startswith("|") and len(line) >= ROW_MIN]
+    committed = {line for page in PAGES for line in page.read_text().splitlines()}
+    assert rows or "```mermaid" in made(name)
+    assert [row for row in rows if row in committed] == []
+
+
+def test_a_page_is_filled_at_its_marks() -> None:
+    page = "# Page\n\n<!-- made: authorization -->\nThe site has it.\n<!-- end -->\n\nEnd.\n"
+    whole = filled(page)
+    assert whole.startswith("# Page\n\n| key | request |")
+    assert whole.endswith("|\n\nEnd.\n")
+    assert "The site has it" not in whole

@@ -1,0 +1,42 @@
+"""Parts of pages that the site alone has: each is made of a table in the code, and no file of the repository holds it.
+
+A committed page marks the place, with a sentence for readers of the repository:
+
+    <!-- made: metrics -->
+    The site has the table (`make docs`).
+    <!-- end -->
+
+`python -m website.made metrics` prints one part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PARTS = {
+    "ablations": "sim.ablations.record:part",
+    "authorization": "website.made.authorization:requests",
+    "authorization-operations": "website.made.authorization:operations",
+    "client-settings": "website.made.client_settings:part",
+    "metrics": "website.made.metrics:part",
+    "settings": "semel_broker.config.listing:as_markdown",
+    "states": "website.made.states:part",
+}
+"""Name of a part -> module and function that return it as Markdown."""
+MARKED = re.compile(r"^<!-- made: (?P<name>[a-z-]+) -->\n(?P<instead>.*?)^<!-- end -->\n", re.M | re.S)
+
+
+def made(name: str) -> str:
+    """Return a part as Markdown, with a line feed at its end. Raises KeyError for an unknown name."""
+    module, _, function = PARTS[name].partition(":")
+    make: Callable[[], str] = getattr(import_module(module), function)
+    return make().strip("\n") + "\n"
+
+
+def filled(page: str) -> str:
+    """Return the page with its parts in place of what the repository has there."""
+    return MARKED.sub(lambda found: made(found["name"]), page)

@@ -162,6 +162,7 @@ async def test_a_topic_is_deleted_amid_a_hang(machine: Machine) -> None:
     await machine.until(lambda: not list(machine.broker.data_dir.glob("doomed*")), "its files remain")
 
 
+@pytest.mark.proves("hang-amid-other-work")
 async def test_segments_are_compacted_amid_a_hang(machine: Machine) -> None:
     """They are due after `min.compaction.lag.ms`: the hang has begun before, and no write waits."""
     writer, bystander = await prepared(machine)
@@ -181,6 +182,7 @@ async def test_segments_are_compacted_amid_a_hang(machine: Machine) -> None:
     await machine.until(lambda: bool(machine.events("log_compacted")), "nothing was compacted")
 
 
+@pytest.mark.proves("hang-amid-other-work")
 async def test_a_stop_while_the_disk_hangs_ends_in_time_and_says_why(machine: Machine) -> None:
     writer, _ = await prepared(machine)
     machine.held.set(hangs=True)
@@ -259,6 +261,7 @@ async def test_a_start_on_a_disk_that_hangs_says_so_and_goes_on(
     assert starting.returncode == 0
 
 
+@pytest.mark.proves("hang-amid-other-work")
 async def test_a_start_on_a_disk_that_hangs_can_be_stopped(starting: subprocess.Popen[str]) -> None:
     starting.terminate()
     output, _ = await asyncio.to_thread(starting.communicate)
@@ -266,6 +269,7 @@ async def test_a_start_on_a_disk_that_hangs_can_be_stopped(starting: subprocess.
     assert output.splitlines()[-1].startswith("semel: the disk hangs: a call for ")
 
 
+@pytest.mark.proves("hang-amid-other-work")
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("failures", [1, FOR_EVER])
 @pytest.mark.parametrize(

@@ -23,6 +23,10 @@ PARTS = {
     "authorization-operations": "website.made.authorization:operations",
     "client-settings": "website.made.client_settings:part",
     "metrics": "website.made.metrics:part",
+    "proven-found": "website.made.proven:found",
+    "proven-never": "website.made.proven:never",
+    "proven-security": "website.made.proven:security",
+    "proven-trouble": "website.made.proven:trouble",
     "settings": "semel_broker.config.listing:as_markdown",
     "states": "website.made.states:part",
 }

@@ -206,6 +206,7 @@ async def test_the_short_form_has_tls_at_peer_port(brokers: Brokers) -> None:
     assert brokers.failure(1)["listener"] == "PEERS"
 
 
+@pytest.mark.proves("invalid-certificates")
 @pytest.mark.parametrize(
     ("trusts", "reason", "words"),
     [
@@ -272,6 +273,7 @@ async def test_a_broker_whose_own_principal_is_not_that_of_a_broker_does_not_sta
         await brokers.start(1, ssl_keystore_location=str(brokers.authority.directory / "client.pem"))
 
 
+@pytest.mark.proves("invalid-certificates")
 async def test_a_broker_whose_certificate_has_another_host_is_refused(brokers: Brokers) -> None:
     everywhere = f"{BROKERS};User:elsewhere"
     elsewhere = str(brokers.authority.directory / "elsewhere.pem")
@@ -284,6 +286,7 @@ async def test_a_broker_whose_certificate_has_another_host_is_refused(brokers: B
     await brokers.start(2, **lax)  # it no longer looks at the host
 
 
+@pytest.mark.proves("requests-of-brokers")
 async def test_a_listener_that_shows_the_certificate_of_a_client_is_not_taken_for_a_broker(brokers: Brokers) -> None:
     """The name may be right: which program has the certificate counts."""
     client = str(brokers.authority.directory / "client.pem")
@@ -333,6 +336,7 @@ def requests() -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.proves("requests-of-brokers")
 @pytest.mark.parametrize(("key", "version"), requests())
 async def test_a_client_of_the_same_ca_gets_nothing_at_the_port_of_brokers(
     brokers: Brokers, key: int, version: int
@@ -375,10 +379,12 @@ AT_CLIENTS_LISTENER = {
 """What becomes of each request between brokers at a listener for clients."""
 
 
+@pytest.mark.proves("requests-of-brokers")
 def test_every_request_between_brokers_is_looked_at() -> None:
     assert set(AT_CLIENTS_LISTENER) == set(PEER_VERSIONS)
 
 
+@pytest.mark.proves("requests-of-brokers")
 @pytest.mark.parametrize("certificate", ["broker-2", "client"])
 @pytest.mark.parametrize(("key", "version"), requests())
 async def test_no_request_between_brokers_is_served_at_a_listener_for_clients(
@@ -410,6 +416,7 @@ async def test_no_request_between_brokers_is_served_at_a_listener_for_clients(
             assert words in answer.markers[0].topics[0].partitions[0].error_message
 
 
+@pytest.mark.proves("requests-of-brokers")
 @pytest.mark.parametrize("version", [14, 17])
 async def test_a_client_is_no_follower(brokers: Brokers, version: int) -> None:
     """CVE-2018-1288, with the broker's id where versions up to 14 have it, and where later ones have it."""

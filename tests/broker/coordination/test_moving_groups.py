@@ -42,6 +42,7 @@ async def offset(seat: Seat, group: str, topic: str = "t") -> int:
     return -1 if found is None else found.offset
 
 
+@pytest.mark.proves("moved-group")
 async def test_offsets_are_found_at_the_next_coordinator_and_the_last_one_says_that_it_is_none(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     group = seats.name_at(0, "g")
@@ -110,6 +111,7 @@ async def test_aiokafka_finds_committed_offsets_at_the_next_coordinator(seats: S
         await consumer.stop()
 
 
+@pytest.mark.proves("moved-group")
 async def test_members_go_on_with_their_generation_at_the_next_coordinator(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     member = GroupMember(await one.wire(), seats.name_at(0, "g"))
@@ -121,6 +123,7 @@ async def test_members_go_on_with_their_generation_at_the_next_coordinator(seats
     assert await member.commit({0: 7}) == [0]
 
 
+@pytest.mark.proves("late-commit-after-a-move")
 async def test_a_late_commit_is_refused_by_a_coordinator_that_has_moved_away_and_back(seats: Seats) -> None:
     """It was sent again over a newer connection, and the next commit stored, before the coordinator moved."""
     one, _ = await seats.open(1, 2)
@@ -162,6 +165,7 @@ async def test_late_requests_of_a_consumer_are_refused_by_a_coordinator_that_has
     assert await member.commit({0: 13}) == [0]
 
 
+@pytest.mark.proves("waiting-at-a-former-coordinator")
 async def test_a_member_waiting_in_a_rebalance_gets_not_coordinator_at_once(seats: Seats) -> None:
     one, _ = await seats.open(1, 2)
     group = seats.name_at(0, "g")
@@ -175,6 +179,7 @@ async def test_a_member_waiting_in_a_rebalance_gets_not_coordinator_at_once(seat
     assert shard.stage is Stage.GONE
 
 
+@pytest.mark.proves("waiting-at-a-former-coordinator")
 async def test_a_commit_under_way_when_leadership_is_lost_is_for_the_log_to_decide(seats: Seats) -> None:
     """The new leader has it: then it counts, whatever the member has heard."""
     one, two = await seats.open(1, 2)
@@ -190,6 +195,7 @@ async def test_a_commit_under_way_when_leadership_is_lost_is_for_the_log_to_deci
     assert await offset(two, group) == 6
 
 
+@pytest.mark.proves("load-before-all-in-sync")
 async def test_a_commit_that_no_other_replica_has_is_nowhere(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     group = seats.name_at(0, "g")
@@ -205,6 +211,7 @@ async def test_a_commit_that_no_other_replica_has_is_nowhere(seats: Seats) -> No
     await seats.same(1, 2, topic=CONSUMER_OFFSETS)
 
 
+@pytest.mark.proves("load-before-all-in-sync")
 async def test_a_load_waits_until_all_in_sync_replicas_have_the_records_of_a_former_leader(seats: Seats) -> None:
     """Until then it might be lost again with its new leader; so nobody hears of it."""
     one, two, three = await seats.open(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
@@ -248,6 +255,7 @@ async def test_a_request_during_a_load_waits_and_then_gets_load_in_progress(
     assert await offset(one, group) == 6
 
 
+@pytest.mark.proves("coordinator-without-a-session")
 async def test_a_coordinator_whose_session_is_over_answers_nothing_from_memory(seats: Seats) -> None:
     """A paused process wakes before it hears that others have taken over."""
     one, two = await seats.open(1, 2)
@@ -263,6 +271,7 @@ async def test_a_coordinator_whose_session_is_over_answers_nothing_from_memory(s
     assert await one.groups.groups() == []
 
 
+@pytest.mark.proves("offsets-of-a-deleted-topic")
 async def test_each_coordinator_forgets_the_offsets_of_a_topic_that_any_broker_deleted(seats: Seats) -> None:
     one, two = await seats.open(1, 2)
     await seats.topic([1, 2], name="doomed")

@@ -47,6 +47,7 @@ async def begin(seats: Seats, version: int = 2, name: str = "") -> Any:
     return producer
 
 
+@pytest.mark.proves("moved-transaction")
 @VERSIONS
 async def test_an_open_transaction_is_ended_at_the_next_coordinator(seats: Seats, version: int) -> None:
     one, two = await seats.open(1, 2)
@@ -60,6 +61,7 @@ async def test_an_open_transaction_is_ended_at_the_next_coordinator(seats: Seats
         assert not is_open(seat, index)
 
 
+@pytest.mark.proves("late-commit-after-a-move")
 async def test_a_late_end_is_refused_by_a_coordinator_that_has_moved_away_and_back(seats: Seats) -> None:
     """Version 1: nothing else tells that it is not for the transaction that is open now."""
     one, _ = await seats.open(1, 2)
@@ -77,6 +79,7 @@ async def test_a_late_end_is_refused_by_a_coordinator_that_has_moved_away_and_ba
     assert [kind for _, kind, _ in markers(one, 0)] == ["COMMIT"]
 
 
+@pytest.mark.proves("moved-transaction")
 @VERSIONS
 async def test_a_decided_transaction_is_completed_by_the_next_coordinator(seats: Seats, version: int) -> None:
     """PREPARE_COMMIT is stored, and no other broker could be reached; who asks again hears that it is committed."""
@@ -127,6 +130,7 @@ async def test_the_coordinators_broker_dies_amid_a_transaction(seats: Seats, how
         assert {kind for _, kind, _ in markers(seat, index)} == {"COMMIT"}
 
 
+@pytest.mark.proves("marker-of-a-former-coordinator")
 async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its_successor_has_written_to(
     seats: Seats,
 ) -> None:
@@ -156,6 +160,7 @@ async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its
     assert await there.end() == 0
 
 
+@pytest.mark.proves("coordinator-without-a-session")
 async def test_zombie_coordinator_decides_nothing(seats: Seats) -> None:
     """Its session is over, and it has not heard so."""
     one, two = await seats.open(1, 2)
@@ -173,6 +178,7 @@ async def test_zombie_coordinator_decides_nothing(seats: Seats) -> None:
     assert markers(two, 1)[-1][1] == "ABORT"
 
 
+@pytest.mark.proves("coordinator-without-a-session")
 async def test_a_request_that_waited_for_the_lock_is_not_answered_from_stale_state(seats: Seats) -> None:
     one, _ = await seats.open(1, 2)
     mine = await begin(seats)
@@ -190,6 +196,7 @@ async def test_a_request_that_waited_for_the_lock_is_not_answered_from_stale_sta
     assert await adding is ErrorCode.NOT_COORDINATOR
 
 
+@pytest.mark.proves("marker-retried-after-a-move")
 @VERSIONS
 async def test_marker_retried_after_its_reply_was_lost_is_written_once(seats: Seats, version: int) -> None:
     one, two = await seats.open(1, 2)
@@ -206,6 +213,7 @@ async def test_marker_retried_after_its_reply_was_lost_is_written_once(seats: Se
     assert (len(one.wires.asked(MARKERS)), len(markers(two, 1))) == (2, 1)
 
 
+@pytest.mark.proves("marker-retried-after-a-move")
 async def test_markers_that_were_given_up_and_arrive_late_do_not_end_the_next_transaction(seats: Seats) -> None:
     """The same epochs all over (transaction version 1): only that their connection was replaced tells that they are the
     last transaction's."""
@@ -226,6 +234,7 @@ async def test_markers_that_were_given_up_and_arrive_late_do_not_end_the_next_tr
     assert await mine.end() == 0
 
 
+@pytest.mark.proves("marker-for-a-former-leader")
 async def test_a_partition_that_moves_while_its_marker_is_under_way_gets_it_at_its_next_leader(seats: Seats) -> None:
     """The last leader is paused: nobody waits for it to answer."""
     one, two, three = await seats.open(1, 2, 3)
@@ -266,6 +275,7 @@ async def test_one_request_carries_all_markers_queued_for_a_broker(seats: Seats)
     assert len(markers(two, 1)) == 10
 
 
+@pytest.mark.proves("moved-transaction")
 async def test_the_timeout_sweep_is_the_next_coordinators(seats: Seats) -> None:
     one, two = await seats.open(1, 2, **{"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"})
     producer = await (await one.producer(2, seats.name_at(0))).init(timeout_ms=300)
@@ -299,6 +309,7 @@ def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
 Hold = Callable[[Seats, Seat], Awaitable[None]]
 
 
+@pytest.mark.proves("epochs-used-up-amid-a-move")
 @pytest.mark.parametrize("step", ["before the decision", "decided", "markers written", "complete"])
 @pytest.mark.parametrize("how", ["end", "new instance", "timeout"])
 async def test_producer_id_rotation_across_a_failover_at_each_step(
@@ -381,6 +392,7 @@ async def test_each_broker_lists_and_describes_its_own_transactions(seats: Seats
     assert [row.error_code for row in described.transaction_states] == [0, ErrorCode.NOT_COORDINATOR]
 
 
+@pytest.mark.proves("foreign-hanging-transaction")
 async def test_a_hanging_transaction_is_ended_only_if_no_coordinator_knows_it(seats: Seats) -> None:
     """Its coordinator may be any broker, so all are asked; one that does not answer may be it."""
     one, two = await seats.open(1, 2)

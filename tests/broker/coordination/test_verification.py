@@ -34,6 +34,7 @@ async def send(there: TransactionalProducer, value: bytes = b"x", **more: Any) -
     return ErrorCode((await there.send(request)).error_code)
 
 
+@pytest.mark.proves("late-batch-at-another-broker")
 @VERSIONS
 async def test_batch_is_appended_if_the_coordinator_knows_the_transaction_to_be_open_and_to_include_the_partition(
     seats: Seats, version: int
@@ -51,6 +52,7 @@ async def test_batch_is_appended_if_the_coordinator_knows_the_transaction_to_be_
     assert [kind for _, kind, _ in markers(two, 1)] == ["COMMIT"]
 
 
+@pytest.mark.proves("late-batch-at-another-broker")
 @VERSIONS
 async def test_hanging_transaction_a_produce_after_the_marker_is_refused(seats: Seats, version: int) -> None:
     _, two, mine, there = await apart(seats, version)
@@ -98,6 +100,7 @@ async def test_the_coordinator_is_asked_where_it_is_now(seats: Seats) -> None:
     assert len(one.wires.asked(VERIFY)) == 1, "and no longer there"
 
 
+@pytest.mark.proves("append-behind-the-marker")
 @VERSIONS
 async def test_a_marker_between_verification_and_append_is_noticed(seats: Seats, version: int) -> None:
     """The coordinator says yes, then ends the transaction; its marker overtakes the answer."""
@@ -124,6 +127,7 @@ async def test_a_marker_between_verification_and_append_is_noticed(seats: Seats,
     assert [kind for _, kind, _ in markers(two, 1)] == ["ABORT"]
 
 
+@pytest.mark.proves("append-behind-the-marker")
 async def test_a_marker_that_changes_nothing_in_the_log_is_noticed_too(seats: Seats) -> None:
     """The last transaction ended alike, and this one has written nothing here: its marker is taken for a retry of the
     last one's (transaction version 1)."""
@@ -149,6 +153,7 @@ async def test_a_marker_that_changes_nothing_in_the_log_is_noticed_too(seats: Se
     assert not is_open(two, 1)
 
 
+@pytest.mark.proves("append-behind-the-marker")
 async def test_a_change_of_leader_between_verification_and_append_is_noticed(seats: Seats) -> None:
     """The marker may have been written while another broker led."""
     _, two, mine, there = await apart(seats, 1)
@@ -238,6 +243,7 @@ async def test_offsets_are_part_of_a_transaction_that_another_broker_coordinates
     assert one.groups.shards.of(group) is None
 
 
+@pytest.mark.proves("append-behind-the-marker")
 @VERSIONS
 async def test_offsets_that_come_when_the_marker_has_been_are_refused(seats: Seats, version: int) -> None:
     one, two, mine, there = await apart(seats, version)
@@ -268,6 +274,7 @@ async def test_offsets_for_a_group_that_another_broker_coordinates_are_not_taken
     assert await there.commit_offsets({0: 5}, group_id=seats.name_at(0, "g")) == [ErrorCode.NOT_COORDINATOR]
 
 
+@pytest.mark.proves("pending-offsets-of-a-moved-group")
 async def test_failover_of_the_group_with_offsets_pending(seats: Seats) -> None:
     """They are unstable at the next coordinator of the group, until the marker comes there."""
     one, two, mine, there = await apart(seats, 2)
@@ -284,6 +291,7 @@ async def test_failover_of_the_group_with_offsets_pending(seats: Seats) -> None:
     assert (found is not None and found.offset, two.ask.unstable(group)) == (5, [])
 
 
+@pytest.mark.proves("pending-offsets-of-a-moved-group")
 async def test_failover_of_both_coordinators_with_offsets_pending(seats: Seats) -> None:
     one, two, mine, there = await apart(seats, 2)
     group = seats.name_at(1, "g")
@@ -296,6 +304,7 @@ async def test_failover_of_both_coordinators_with_offsets_pending(seats: Seats) 
     assert one.ask.unstable(group) == []
 
 
+@pytest.mark.proves("marker-at-the-next-coordinator")
 async def test_marker_that_comes_before_the_pending_offsets_are_loaded_decides_them(seats: Seats) -> None:
     one, two, mine, there = await apart(seats, 2)
     group = seats.name_at(1, "g")

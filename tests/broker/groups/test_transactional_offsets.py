@@ -172,6 +172,7 @@ async def test_transaction_that_wrote_nothing_here_may_end_here(desk: Desk) -> N
 # --- restarts ---
 
 
+@pytest.mark.proves("marker-before-offsets-are-loaded")
 async def test_offsets_pending_over_a_restart_are_decided_by_the_marker_after_it(desk: Desk) -> None:
     await desk.commit({0: 1})
     await desk.hold({0: 5}, producer_id=7)
@@ -185,6 +186,7 @@ async def test_offsets_pending_over_a_restart_are_decided_by_the_marker_after_it
     assert [await desk.offset(p) for p in (0, 1)] == [5, -1]
 
 
+@pytest.mark.proves("marker-before-offsets-are-loaded")
 @pytest.mark.parametrize("turns", [0, 6])
 async def test_marker_before_the_pending_offsets_are_loaded(turns: int) -> None:
     """The coordinator of transactions may be ready before that of groups, and go on with its markers: before the replay
@@ -210,6 +212,7 @@ async def test_marker_before_the_pending_offsets_are_loaded(turns: int) -> None:
     await desk.close()
 
 
+@pytest.mark.proves("marker-written-twice")
 async def test_a_marker_applied_twice_ends_nothing_else(desk: Desk) -> None:
     """Its reply was lost, or it was written before a crash and again after."""
     await desk.hold({0: 5})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 from broker.cluster.brokers import until
 from broker.replication.brokers import Cluster, Replicant
 from semel_broker.cluster.records import PartitionState
@@ -34,6 +35,7 @@ async def out_and_about(cluster: Cluster, partitions: int = 1) -> tuple[Replican
     return one, two
 
 
+@pytest.mark.proves("restarted-broker-in-sync")
 async def test_an_isr_change_checks_the_partition_and_both_registrations(cluster: Cluster) -> None:
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
@@ -53,6 +55,7 @@ async def test_many_partitions_change_together(cluster: Cluster) -> None:
     assert len(isr_changes(one)) - before < many / 4
 
 
+@pytest.mark.proves("unanswered-isr-change")
 async def test_an_unknown_outcome_is_resolved_by_sending_again(cluster: Cluster) -> None:
     """It may have been applied, or may yet be: until that is known the joiner counts for the high watermark."""
     one, two = await out_and_about(cluster)
@@ -107,6 +110,7 @@ async def test_keeper_outlives_a_store_that_refuses(cluster: Cluster) -> None:
     await until(lambda: not one.partition().replicas.is_proposing)  # type: ignore[union-attr]
 
 
+@pytest.mark.proves("in-sync-too-early")
 async def test_a_joining_replica_counts_for_the_high_watermark_before_the_store_accepts(cluster: Cluster) -> None:
     """From the moment the store is asked it may say yes, and then the joiner may be elected (KIP-497)."""
     one, two = await out_and_about(cluster)
@@ -171,6 +175,7 @@ async def test_a_change_that_lost_a_race_is_decided_again(cluster: Cluster) -> N
         await cluster.isr(1, 2, by=1, index=index)
 
 
+@pytest.mark.proves("isr-change-without-a-session")
 async def test_leader_whose_session_is_over_changes_nothing(cluster: Cluster) -> None:
     """Reliability, "a paused leader waking after its lease": the store knows better than it does."""
     one, two = await out_and_about(cluster)

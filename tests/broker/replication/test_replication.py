@@ -107,6 +107,7 @@ async def test_replica_whose_next_records_are_deleted_begins_anew(cluster: Clust
     await cluster.same(1, 2)
 
 
+@pytest.mark.proves("producers-of-deleted-records")
 async def test_replica_that_begins_anew_knows_the_producers_of_deleted_records(cluster: Cluster) -> None:
     """Else it would store the retry of a record a second time as soon as it leads."""
     one, two = await cluster.start(1, 2)
@@ -141,6 +142,7 @@ async def test_replica_that_lost_its_disk_gets_everything_again(cluster: Cluster
     await cluster.same(1, 2)
 
 
+@pytest.mark.proves("quiet-partition")
 async def test_quiet_partitions_stay_in_sync(cluster: Cluster) -> None:
     """A follower names a partition once; that it still is at its end is said by every fetch of the session."""
     one, _ = await cluster.start(1, 2)
@@ -217,6 +219,7 @@ async def test_catching_up_is_throttled_and_being_in_sync_is_not(cluster: Cluste
     assert loop.time() - began < 2.0
 
 
+@pytest.mark.proves("not-enough-replicas")
 async def test_not_enough_replicas_is_answered_before_the_append(cluster: Cluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2], configs={"min.insync.replicas": "2"})

@@ -23,6 +23,7 @@ def scene(make_scene: MakeScene, request: pytest.FixtureRequest) -> Scene:
     return scene
 
 
+@pytest.mark.proves("coordinator-dies")
 async def test_before_the_decision_is_stored_the_commit_is_retried(scene: Scene, tmp_path: Path) -> None:
     async with scene.producer() as producer:
         await producer.begin_transaction()
@@ -35,6 +36,7 @@ async def test_before_the_decision_is_stored_the_commit_is_retried(scene: Scene,
     assert [row.what for row in await scene.dump(tmp_path)] == ["1", "COMMIT"]
 
 
+@pytest.mark.proves("coordinator-dies")
 @pytest.mark.parametrize("commit", [True, False])
 async def test_after_the_decision_is_stored_the_next_coordinator_writes_the_markers(
     scene: Scene, commit: bool, tmp_path: Path
@@ -65,6 +67,7 @@ async def test_after_the_decision_is_stored_the_next_coordinator_writes_the_mark
         await scene.start()
 
 
+@pytest.mark.proves("coordinator-dies")
 async def test_after_the_end_is_stored_a_retry_is_answered_as_the_first_try(scene: Scene, tmp_path: Path) -> None:
     """The broker dies before its answer; the client retries and gets the commit as the outcome."""
     async with scene.producer(max_block_ms=150) as producer:
@@ -81,6 +84,7 @@ async def test_after_the_end_is_stored_a_retry_is_answered_as_the_first_try(scen
     assert [row.what for row in await scene.dump(tmp_path)] == ["1", "COMMIT"]
 
 
+@pytest.mark.proves("unreachable-partition")
 async def test_an_unreachable_partition_delays_only_its_own_readers(scene: Scene) -> None:
     """The commit takes longer than transaction.timeout.ms and still commits."""
     async with scene.producer(max_block_ms=150, transaction_timeout_ms=300) as producer:
@@ -102,6 +106,7 @@ async def test_an_unreachable_partition_delays_only_its_own_readers(scene: Scene
     assert await scene.values(1, topic="other") == [b"1"]
 
 
+@pytest.mark.proves("coordinator-dies")
 async def test_offsets_and_records_are_decided_together_over_the_death_of_the_coordinator(scene: Scene) -> None:
     """Consume, transform, produce: killed between the output and the input's offset, nothing is doubled or lost."""
     done: list[bytes] = []
@@ -125,6 +130,7 @@ async def test_offsets_and_records_are_decided_together_over_the_death_of_the_co
     assert await scene.values(6) == done
 
 
+@pytest.mark.proves("damaged-transaction-log")
 async def test_a_damaged_transaction_log_is_reported_and_kept(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """The coordinator does not continue from a part of its log; requests without transactions work."""
     async with scene.producer() as producer, producer.transaction():

@@ -21,6 +21,7 @@ WHO_AND_WHY = (
 )
 
 
+@pytest.mark.proves("producer-fenced")
 @pytest.mark.parametrize("call", ["commit", "abort", "send_offsets"])
 @pytest.mark.parametrize("version", [1, 2])
 async def test_every_call_of_the_older_instance_names_the_new_one_and_the_remedy(
@@ -47,6 +48,7 @@ async def test_every_call_of_the_older_instance_names_the_new_one_and_the_remedy
     assert await scene.values(1, "read_uncommitted") == [b"new"]
 
 
+@pytest.mark.proves("abort-in-a-dump")
 async def test_the_older_instances_transaction_is_aborted_first(scene: Scene, tmp_path: Path) -> None:
     """The dump: data of one epoch, the ABORT of the next, and data and COMMIT of the newer instance above both."""
     async with scene.producer(client_id="web-1") as old:
@@ -72,6 +74,7 @@ async def test_the_older_instances_transaction_is_aborted_first(scene: Scene, tm
     assert len({row.producer_id for row in rows}) == 1
 
 
+@pytest.mark.proves("producer-fenced")
 async def test_librdkafka_is_fenced_alike(scene: Scene, tmp_path: Path) -> None:
     old = scene.librdkafka(client_id="web-1")
     await asyncio.to_thread(old.init_transactions, PATIENCE_S)
@@ -96,6 +99,7 @@ async def test_librdkafka_is_fenced_alike(scene: Scene, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.proves("random-transactional-ids")
 async def test_random_transactional_ids_fence_no_zombie_and_tools_show_it(scene: Scene, tmp_path: Path) -> None:
     """A reported mistake: the first instance can still commit. Both records are stored, and none is aborted."""
     async with scene.producer("anyValue") as first, scene.producer("differentValue") as second:
@@ -113,6 +117,7 @@ async def test_random_transactional_ids_fence_no_zombie_and_tools_show_it(scene:
     assert len({row.producer_id for row in rows}) == 2
 
 
+@pytest.mark.proves("producer-fenced")
 async def test_abort_after_fencing_raises_the_same_error(
     scene: Scene,
 ) -> None:
@@ -132,6 +137,7 @@ async def test_abort_after_fencing_raises_the_same_error(
     assert await scene.read_nothing()
 
 
+@pytest.mark.proves("transactional-id-without-idempotence")
 def test_a_transactional_id_without_idempotence_is_refused_when_the_producer_is_made(scene: Scene) -> None:
     with refused(KafkaConfigurationError, "TEST-TID-0", "enable_idempotence=True"):
         scene.producer(enable_idempotence=False)

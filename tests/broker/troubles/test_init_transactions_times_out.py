@@ -12,6 +12,7 @@ from semel.cli.shared.common import FOUND_TROUBLE
 from semel.errors import KafkaConnectionError, KafkaTimeoutError
 
 
+@pytest.mark.proves("init-transactions-times-out")
 async def test_init_transactions_times_out_and_may_be_repeated(
     make_scene: MakeScene,
 ) -> None:
@@ -30,6 +31,7 @@ async def test_init_transactions_times_out_and_may_be_repeated(
     assert await scene.values(1) == [b"1"]
 
 
+@pytest.mark.proves("init-transactions-times-out")
 async def test_librdkafka_may_call_it_again_on_the_same_producer(make_scene: MakeScene) -> None:
     scene = make_scene(durability="fsync")
     await scene.stall_disk()
@@ -45,6 +47,7 @@ async def test_librdkafka_may_call_it_again_on_the_same_producer(make_scene: Mak
     assert await scene.values(1) == [b"1"]
 
 
+@pytest.mark.proves("init-transactions-times-out")
 async def test_it_waits_for_a_decided_commit_and_times_out_with_the_reason(scene: Scene) -> None:
     """A new instance cannot begin until all markers of the last transaction are written."""
     async with scene.producer(max_block_ms=300) as old:
@@ -67,6 +70,7 @@ async def test_it_waits_for_a_decided_commit_and_times_out_with_the_reason(scene
     assert await scene.values(2) == [b"1", b"2"]
 
 
+@pytest.mark.proves("init-transactions-times-out")
 async def test_without_a_broker_the_error_names_the_addresses(scene: Scene) -> None:
     await scene.kill()
     with refused(KafkaConnectionError, scene.at, "Check that the broker runs"):

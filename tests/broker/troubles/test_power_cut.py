@@ -25,6 +25,7 @@ async def half_a_transaction(producer: Producer) -> None:
     await producer.send_offsets_to_transaction({POSITION: 7}, "g")
 
 
+@pytest.mark.proves("node-without-power")
 @pytest.mark.parametrize("seed", range(3))
 async def test_an_outage_shorter_than_the_transaction_timeout_is_only_a_delay(scene: Scene, seed: int) -> None:
     async with scene.producer() as producer:
@@ -42,6 +43,7 @@ async def test_an_outage_shorter_than_the_transaction_timeout_is_only_a_delay(sc
         assert await consumer.committed(POSITION) == 7
 
 
+@pytest.mark.proves("node-without-power")
 async def test_an_outage_beyond_the_transaction_timeout_fences_the_producer(
     scene: Scene,
 ) -> None:
@@ -66,6 +68,7 @@ async def test_an_outage_beyond_the_transaction_timeout_fences_the_producer(
         assert await consumer.committed(POSITION) is None
 
 
+@pytest.mark.proves("node-without-power")
 async def test_librdkafka_is_fenced_by_the_timeout_and_a_new_producer_continues(scene: Scene) -> None:
     producer = scene.librdkafka(transaction_timeout_ms=1_000)
     await asyncio.to_thread(producer.init_transactions, PATIENCE_S)
@@ -87,6 +90,7 @@ async def test_librdkafka_is_fenced_by_the_timeout_and_a_new_producer_continues(
     assert await scene.values(1) == [b"again"]
 
 
+@pytest.mark.proves("node-without-power")
 @pytest.mark.parametrize("seed", range(3))
 async def test_power_is_cut_during_an_unanswered_commit(scene: Scene, seed: int) -> None:
     """The client repeats the commit until it learns the outcome: all records are stored once."""
@@ -103,6 +107,7 @@ async def test_power_is_cut_during_an_unanswered_commit(scene: Scene, seed: int)
         assert await consumer.committed(POSITION) == 7
 
 
+@pytest.mark.proves("node-without-power")
 async def test_readers_continue_at_their_position_after_an_outage(scene: Scene) -> None:
     """The consumer is disconnected; it reads each record once, and no uncommitted one."""
     async with scene.producer() as producer, scene.reader() as consumer:

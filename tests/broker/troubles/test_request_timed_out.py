@@ -22,6 +22,7 @@ def scene(make_scene: MakeScene) -> Scene:
     return make_scene(durability="fsync")
 
 
+@pytest.mark.proves("request-timed-out")
 async def test_a_retry_after_request_timed_out_gets_the_same_offset(scene: Scene) -> None:
     wire = await Wire.connect(scene.broker.port)
     records = {"producer_id": await wire.new_producer(), "producer_epoch": 0, "base_sequence": 0}
@@ -42,6 +43,7 @@ async def test_a_retry_after_request_timed_out_gets_the_same_offset(scene: Scene
     assert await scene.values(1) == [b"1"]
 
 
+@pytest.mark.proves("request-timed-out")
 async def test_partitions_that_were_in_time_are_answered_as_stored(scene: Scene) -> None:
     """One request, two partitions: a durable batch is acknowledged even if the other one times out."""
     wire = await Wire.connect(scene.broker.port)
@@ -98,6 +100,7 @@ class Librdkafka:
         pass
 
 
+@pytest.mark.proves("request-timed-out")
 @pytest.mark.parametrize("client", [Semel, Aiokafka, Librdkafka])
 async def test_a_stalled_disk_causes_no_duplicates(scene: Scene, client: Callable[[Scene], Any]) -> None:
     made = client(scene)
@@ -118,6 +121,7 @@ async def test_a_stalled_disk_causes_no_duplicates(scene: Scene, client: Callabl
     assert await scene.values(3) == [b"half", b"other half", b"next"]
 
 
+@pytest.mark.proves("invalid-transition")
 async def test_abort_after_a_timed_out_commit_reports_the_commit(scene: Scene) -> None:
     """Elsewhere: "Invalid transition attempted from state COMMITTING_TRANSACTION to state ABORTING_TRANSACTION"."""
     async with scene.producer(max_block_ms=150) as producer:
@@ -139,6 +143,7 @@ async def test_abort_after_a_timed_out_commit_reports_the_commit(scene: Scene) -
     assert "Its last transaction was committed" in await scene.semel("txn", "why", "TEST-TID-0")
 
 
+@pytest.mark.proves("invalid-transition")
 async def test_abort_after_a_commit_that_never_arrived_aborts(scene: Scene) -> None:
     async with scene.producer(max_block_ms=150) as producer:
         await producer.begin_transaction()
@@ -156,6 +161,7 @@ async def test_abort_after_a_commit_that_never_arrived_aborts(scene: Scene) -> N
     assert await scene.values(1) == [b"2"]
 
 
+@pytest.mark.proves("invalid-transition")
 async def test_librdkafka_retries_a_timed_out_commit(scene: Scene) -> None:
     producer = scene.librdkafka()
     await asyncio.to_thread(producer.init_transactions, PATIENCE_S)

@@ -16,6 +16,7 @@ from semel.errors import InvalidProducerEpoch, InvalidTransactionTimeout, Produc
 WHY_EXPIRED = ("'TEST-TID-0'", "open for longer than its transaction.timeout.ms", "by broker 0", "allowed were 100 ms")
 
 
+@pytest.mark.proves("transaction-timeout")
 async def test_a_slow_producer_is_fenced_with_the_open_time_in_the_error(scene: Scene, tmp_path: Path) -> None:
     async with scene.producer(transaction_timeout_ms=100) as producer:
         await producer.begin_transaction()
@@ -30,6 +31,7 @@ async def test_a_slow_producer_is_fenced_with_the_open_time_in_the_error(scene: 
     assert [(row.what, row.epoch - rows[0].epoch) for row in rows] == [("slow", 0), ("ABORT", 1)]
 
 
+@pytest.mark.proves("transaction-timeout")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_zombie_that_still_writes_is_fenced_by_the_marker(
     make_scene: MakeScene, version: int, tmp_path: Path
@@ -47,6 +49,7 @@ async def test_a_zombie_that_still_writes_is_fenced_by_the_marker(
     assert [row.what for row in await scene.dump(tmp_path)] == ["slow", "ABORT"]
 
 
+@pytest.mark.proves("dangling-transaction")
 async def test_a_hanging_transaction_blocks_later_ones_and_tools_name_its_owner(
     scene: Scene,
 ) -> None:
@@ -75,6 +78,7 @@ async def test_a_hanging_transaction_blocks_later_ones_and_tools_name_its_owner(
         await asyncio.to_thread(dead.commit_transaction, PATIENCE_S)
 
 
+@pytest.mark.proves("dangling-transaction")
 async def test_other_partitions_do_not_wait_for_a_hanging_transaction(scene: Scene) -> None:
     await asyncio.to_thread(scene.broker.create_topic, "other")
     async with scene.producer("gone") as dead, scene.producer() as producer:
@@ -85,6 +89,7 @@ async def test_other_partitions_do_not_wait_for_a_hanging_transaction(scene: Sce
         assert await scene.values(1, topic="other") == [b"1"]
 
 
+@pytest.mark.proves("low-transaction-timeout")
 async def test_a_timeout_shorter_than_the_sweep_takes_effect_with_the_next_sweep(make_scene: MakeScene) -> None:
     """transaction.abort.timed.out.transaction.cleanup.interval.ms: a shorter timeout also waits for this sweep."""
     sweep = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 600}
@@ -100,6 +105,7 @@ async def test_a_timeout_shorter_than_the_sweep_takes_effect_with_the_next_sweep
             await producer.commit_transaction()
 
 
+@pytest.mark.proves("high-transaction-timeout")
 async def test_a_timeout_above_the_brokers_maximum_is_refused_with_both_names(scene: Scene) -> None:
     words = ("'TEST-TID-0'", "transaction_timeout_ms=900001", "transaction.max.timeout.ms")
     with refused(InvalidTransactionTimeout, *words):
@@ -112,6 +118,7 @@ async def test_a_timeout_above_the_brokers_maximum_is_refused_with_both_names(sc
     assert await scene.values(1) == [b"1"]
 
 
+@pytest.mark.proves("transaction-timeout")
 async def test_an_operator_need_not_wait_for_the_timeout(scene: Scene) -> None:
     async with scene.producer("gone") as dead, scene.producer() as producer:
         await dead.begin_transaction()
@@ -124,6 +131,7 @@ async def test_an_operator_need_not_wait_for_the_timeout(scene: Scene) -> None:
             await dead.commit_transaction()
 
 
+@pytest.mark.proves("dangling-transaction")
 async def test_a_blocked_group_gets_the_hanging_transaction(scene: Scene) -> None:
     async with scene.producer("gone", client_id="worker-7") as dead, scene.reader(group_id="g") as consumer:
         consumer.assign([TopicPartition(TOPIC, 0)])

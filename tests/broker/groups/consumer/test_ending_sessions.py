@@ -31,6 +31,7 @@ async def end_session(desk: Desk, member_id: str, others: dict[str, int]) -> Non
     await breathe()
 
 
+@pytest.mark.proves("heartbeat-during-a-removal")
 async def test_a_heartbeat_during_the_removal_is_answered_after_it(desk: Desk) -> None:
     """It was answered without an error at once, and the member continued with partitions that another one got."""
     await beat(desk, "a")
@@ -53,6 +54,7 @@ async def test_a_classic_member_gets_an_error_during_its_removal(desk: Desk) -> 
     desk.disk.release_syncs()
 
 
+@pytest.mark.proves("heartbeat-during-a-removal")
 async def test_a_heartbeat_of_a_member_that_an_administrator_removes_is_answered_after_that(desk: Desk) -> None:
     epoch = (await beat(desk, "a")).epoch
     desk.disk.hold_syncs()
@@ -102,6 +104,7 @@ IN_CLUSTER = {
 }
 
 
+@pytest.mark.proves("session-at-a-new-coordinator")
 @pytest.mark.parametrize(("settings", "grace_s"), [({}, 0), (IN_CLUSTER, 7)])
 @pytest.mark.parametrize("beats", [False, True])
 async def test_after_a_load_a_session_lasts_while_a_former_coordinator_may_extend_it(

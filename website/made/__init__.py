@@ -22,6 +22,9 @@ PARTS = {
     "authorization": "website.made.authorization:requests",
     "authorization-operations": "website.made.authorization:operations",
     "client-settings": "website.made.client_settings:part",
+    "compatibility-clients": "website.made.compatibility:clients",
+    "compatibility-differences": "website.made.compatibility:differences",
+    "compatibility-runs": "website.made.compatibility:runs",
     "metrics": "website.made.metrics:part",
     "proven-found": "website.made.proven:found",
     "proven-never": "website.made.proven:never",
@@ -29,6 +32,7 @@ PARTS = {
     "proven-trouble": "website.made.proven:trouble",
     "settings": "semel_broker.config.listing:as_markdown",
     "states": "website.made.states:part",
+    "strangers": "website.made.compatibility:strangers",
 }
 """Name of a part -> module and function that return it as Markdown."""
 MARKED = re.compile(r"^<!-- made: (?P<name>[a-z-]+) -->\n(?P<instead>.*?)^<!-- end -->\n", re.M | re.S)

@@ -18,7 +18,7 @@ def test_cells_are_short() -> None:
 
 
 def test_each_kind_has_its_tables() -> None:
-    shown = {"difference": differences(), "client": clients(), "run": runs()}
+    shown = {"difference": differences(), "client": f"### Limits of clients\n\n{clients()}", "run": runs()}
     for each in tables():
         assert f"### {each.title}\n" in shown[each.kind]
         assert all(f"| {' | '.join(row)} |" in shown[each.kind] for row in each.rows)

@@ -44,8 +44,8 @@ def differences() -> str:
 
 
 def clients() -> str:
-    """Limits of clients, whatever the broker."""
-    return _of_kind("client")
+    """Limits of clients, whatever the broker: one table, below a heading of the page."""
+    return _of_kind("client").partition("\n\n")[2]
 
 
 def runs() -> str:

@@ -15,10 +15,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from website import ROOT
 from website.file_map import file_map
 from website.made import filled
 
-ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 PAGES, SITE, CONFIG = BUILD / "docs", BUILD / "site", BUILD / "zensical.toml"
 SOURCES = ("*.md", "docs/**/*", "examples/*", "strangers/*.md")

@@ -9,7 +9,8 @@ import pytest
 import semel
 from semel._config.settings import RULES
 
-from website.made.client_settings import MODULE, ROOT, described, part, reference
+from website import ROOT
+from website.made.client_settings import MODULE, described, part, reference
 
 PAGE = ROOT / "docs/moving-from-confluent-kafka.md"
 CLIENTS = (semel.Producer, semel.Consumer, semel.Admin, semel.BatchReader, semel.TransactionGroup)

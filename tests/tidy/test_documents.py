@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from website.made import MARKED, PARTS, ROOT, filled, made
+from website import ROOT
+from website.made import MARKED, PARTS, filled, made
 
 PAGES = sorted(ROOT.glob("docs/**/*.md"))
 SUM_MAX = 400_000
 PAGE_MAX = 30_000
 DATA_MAX = 70_000
 """Bytes of all pages of docs/ together, of one, and of all facts in docs/data."""
+WORDS_MAX = 18
+"""The mean of words in a sentence."""
 ROW_MIN = 40
 """Shorter rows of tables may stand in a page that is written by hand."""
 
@@ -24,6 +29,21 @@ def test_the_pages_are_small_and_so_is_their_sum() -> None:
     assert {page: size for page, size in sizes.items() if size > PAGE_MAX} == {}
     assert sum(sizes.values()) <= SUM_MAX
     assert sum(file.stat().st_size for file in ROOT.glob("docs/data/*")) <= DATA_MAX
+
+
+@pytest.mark.parametrize("page", ["proof", "old-clients", "reliability", "compatibility", "security"])
+def test_sentences_are_short(page: str) -> None:
+    counts = [len(each.split()) for each in sentences((ROOT / f"docs/{page}.md").read_text())]
+    assert len(counts) > 20
+    assert sum(counts) / len(counts) <= WORDS_MAX
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a page without headings, tables, blocks and targets of links."""
+    text = re.sub(r"^```.*?^```$|<!--.*?-->|\]\([^)]*\)", "", text, flags=re.M | re.S)
+    lines = ["" if line.startswith(("|", "#")) else line for line in text.splitlines()]
+    paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:- |\d+\. ))", "\n".join(lines))
+    return [each for part in paragraphs for each in re.split(r"(?<=[.!?:])\s+(?=[A-Z`*\[(])", part.strip()) if each]
 
 
 def test_each_made_part_has_one_place() -> None:

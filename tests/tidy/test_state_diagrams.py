@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from website.made.states import DIAGRAMS, ROOT, drawn, modules_with_tables, part
+from website import ROOT
+from website.made.states import DIAGRAMS, drawn, modules_with_tables, part
 
 
 def test_each_table_is_named_by_the_page_and_drawn_on_the_site() -> None:

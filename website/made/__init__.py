@@ -14,9 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
 PARTS = {
     "ablations": "sim.ablations.record:part",
     "authorization": "website.made.authorization:requests",

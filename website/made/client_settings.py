@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 from semel._config.settings import RULES
 
-ROOT = Path(__file__).parents[2]
+from website import ROOT
+
 MODULE = ROOT / "client/semel/_config/reference.py"
 CLIENT, CONSUMER, READER = (
     ROOT / "client/semel" / path for path in ("_config/client.py", "_config/consumer.py", "batch_reader.py")

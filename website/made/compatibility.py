@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from strangers.record import decoded, table
+from website import ROOT
 
-ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "docs/data/compatibility.toml"
 RESULTS = ROOT / "strangers/results"
 Kind = Literal["difference", "client", "run"]

@@ -10,11 +10,11 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import msgspec
 
-ROOT = Path(__file__).parents[2]
+from website import ROOT
+
 FACTS = ROOT / "docs/data/proven.toml"
 TESTS = ROOT / "tests"
 MARK = "proves"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-ROOT = Path(__file__).parents[2]
+from website import ROOT
+
 PACKAGES = ("protocol/semel_protocol", "storage/semel_storage", "broker/semel_broker", "client/semel", "pipeline")
 
 

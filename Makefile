@@ -21,7 +21,7 @@
 # make strangers  other people's programs and test suites against a broker, fetched by their languages' package clients
 #             (NAME=kafka-clients); BROKERS=3: against three; AGAINST=kafka: against Apache Kafka, to compare (KAFKA=3.9.2)
 # make check  format, lint, types, floors, tidy
-# make map    writes pages of docs/ from tables in the code
+# make map    writes the two committed files that are made of tables: the texts of `help`, and the dashboard
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running);
 #             SECURE=1: those of deploy/docker-compose.secure.yml, with users, TLS and ACLs; keys and passwords in tls/
 # make docs   the site of the documents, with the API reference, in build/site (ARGS=serve shows it on 127.0.0.1:8000)
@@ -111,7 +111,7 @@ sim-exhaustive: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m sim.old_clients
 
 ablations: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m sim.ablations $(if $(NAME),'$(NAME)') $(if $(SEEDS),--seeds $(SEEDS)) $(if $(WRITE),--write-docs) $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m sim.ablations $(if $(NAME),'$(NAME)') $(if $(SEEDS),--seeds $(SEEDS)) $(if $(WRITE),--keep) $(ARGS)
 
 # With a SEED or arguments, rounds alone.
 faults: $(VENV)/.dev
@@ -141,10 +141,7 @@ check: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/tidy
 
 map: $(VENV)/.dev
-	@PYTHONPATH=tests $(BIN)/python -m tidy.client_settings --write
-	@PYTHONPATH=tests $(BIN)/python -m tidy.state_diagrams --write
-	@PYTHONPATH=tests $(BIN)/python -m tidy.authorization --write
-	@PYTHONPATH=tests $(BIN)/python -m tidy.metrics --write
+	@$(BIN)/python -m tools.website.made.client_settings
 	@$(BIN)/python -m tools.dashboard
 
 cluster: $(VENV)/.processes
@@ -157,7 +154,7 @@ $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	@touch $@
 
 docs: $(VENV)/.docs
-	@$(BIN)/python -m tools.website $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m tools.website $(ARGS)
 
 $(VENV)/.release: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[release]'

@@ -129,6 +129,7 @@ def test_a_torn_line_is_whole_in_the_next_file(tmp_path: Path, monkeypatch: pyte
     assert path.read_text() == "second\n"
 
 
+@pytest.mark.proves("unread-output")
 def test_a_named_pipe_without_a_reader_holds_neither_the_start_nor_a_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

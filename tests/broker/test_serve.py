@@ -123,6 +123,7 @@ async def test_sigterm_stops_cleanly_without_later_recovery(spawn: Spawn, tmp_pa
     assert await second.end(signal.SIGINT) == 0
 
 
+@pytest.mark.proves("secrets-shown")
 async def test_the_file_with_credentials_is_readable_for_the_brokers_user_alone(spawn: Spawn, tmp_path: Path) -> None:
     """From its first byte on.
 

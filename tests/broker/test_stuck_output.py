@@ -19,7 +19,11 @@ from semel_protocol.messages.k19_create_topics import CreateTopicsRequest, Creat
 from semel_storage.disk.os_disk import EXIT_STATUS
 from support.etcd import free_ports
 
-pytestmark = [pytest.mark.real_time, pytest.mark.skipif(sys.platform != "linux", reason="sizes of pipes")]
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.skipif(sys.platform != "linux", reason="sizes of pipes"),
+    pytest.mark.proves("unread-output"),
+]
 
 F_SETPIPE_SZ = 1031
 PIPE_BYTES = 4096

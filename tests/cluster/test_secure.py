@@ -92,6 +92,7 @@ def client(given: dict[str, str], user: str, password: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.proves("right-taken-away")
 @pytest.mark.thorough
 @needs_etcd
 async def test_users_have_the_rights_that_acls_give_them_on_all_brokers_and_after_a_restart(
@@ -167,6 +168,7 @@ def audit_lines(state: Path) -> set[tuple[str, str, str]]:
     return {(each["decision"], each["principal"], each.get("resource", "")) for each in lines}
 
 
+@pytest.mark.proves("secrets-shown")
 @pytest.mark.thorough
 @needs_etcd
 @pytest.mark.parametrize("place", ["auto", "loopback"])

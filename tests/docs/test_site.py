@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,18 +17,36 @@ NOT_ON_THE_SITE = {"CODE_OF_CONDUCT.md", "tools/strangers/README.md"}
 """Pages that other pages link to; the navigation need not name them."""
 
 
+DOCUMENTS = [
+    page
+    for pattern in ("*.md", "docs/**/*.md", "docs/data/*.toml", "examples/*.md", "tools/strangers/*.md")
+    for page in ROOT.glob(pattern)
+]
+LINK = re.compile(r"\]\((?!https?:|mailto:)(?P<path>[^)#\s]*)(?:#(?P<heading>[^)\s]*))?\)")
+
+
 def test_each_link_of_the_documents_leads_somewhere() -> None:
     broken = []
-    for page in [
-        *ROOT.glob("*.md"),
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("examples/*.md"),
-        *ROOT.glob("tools/strangers/*.md"),
-    ]:
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
-            if not target.startswith(("http://", "https://", "mailto:")) and not (page.parent / target).exists():
-                broken.append(f"{page.relative_to(ROOT)}: {target}")
-    assert not broken
+    for page in DOCUMENTS:
+        folder = page.parent if page.suffix == ".md" else page.parents[1]  # facts appear on pages of docs/
+        for link in LINK.finditer(page.read_text()):
+            target = folder / link["path"] if link["path"] else page
+            if not target.exists() or (link["heading"] and link["heading"] not in headings(target)):
+                broken.append(f"{page.relative_to(ROOT)}: {link[0]}")
+    assert broken == []
+
+
+def test_headings_are_named_as_links_name_them() -> None:
+    assert "what-this-protects-and-what-it-does-not" in headings(ROOT / "docs/security.md")
+    assert "no-such-heading" not in headings(ROOT / "docs/security.md")
+
+
+def headings(page: Path) -> set[str]:
+    """The names of a page's headings in links."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", text, re.M)
+    }
 
 
 def test_the_navigation_of_the_site_names_every_page_once() -> None:

@@ -164,6 +164,7 @@ async def test_a_topic_is_deleted_amid_a_hang(machine: HangingDiskBroker) -> Non
     await machine.until(lambda: not list(machine.broker.data_dir.glob("doomed*")), "its files remain")
 
 
+@pytest.mark.proves("hang-amid-other-work")
 async def test_segments_are_compacted_amid_a_hang(machine: HangingDiskBroker) -> None:
     """They are due after `min.compaction.lag.ms`: the hang has begun before, and no write waits."""
     writer, bystander = await prepared(machine)
@@ -183,6 +184,7 @@ async def test_segments_are_compacted_amid_a_hang(machine: HangingDiskBroker) ->
     await machine.until(lambda: bool(machine.events("log_compacted")), "nothing was compacted")
 
 
+@pytest.mark.proves("hang-amid-other-work")
 async def test_a_stop_while_the_disk_hangs_ends_in_time_and_says_why(machine: HangingDiskBroker) -> None:
     writer, _ = await prepared(machine)
     machine.held.set(hangs=True)
@@ -261,6 +263,7 @@ async def test_a_start_on_a_disk_that_hangs_says_so_and_goes_on(
     assert starting.returncode == 0
 
 
+@pytest.mark.proves("hang-amid-other-work")
 async def test_a_start_on_a_disk_that_hangs_can_be_stopped(starting: subprocess.Popen[str]) -> None:
     starting.terminate()
     output, _ = await asyncio.to_thread(starting.communicate)
@@ -268,6 +271,7 @@ async def test_a_start_on_a_disk_that_hangs_can_be_stopped(starting: subprocess.
     assert output.splitlines()[-1].startswith("semel: the disk hangs: a call for ")
 
 
+@pytest.mark.proves("hang-amid-other-work")
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("failures", [1, FOR_EVER])
 @pytest.mark.parametrize(

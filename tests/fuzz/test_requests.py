@@ -44,6 +44,7 @@ def test_a_crowd_that_asks_for_too_much_leaves_the_broker_well(seed: int) -> Non
     crowds(seed)
 
 
+@pytest.mark.proves("unauthenticated-clients")
 @pytest.mark.parametrize("seed", range(3))
 def test_odd_logins_are_refused_and_nothing_is_served_before(seed: int) -> None:
     logins(seed)
@@ -91,6 +92,7 @@ def test_random_messages_of_kafkas_own_encoder_find_no_bug() -> None:
     target.close()
 
 
+@pytest.mark.proves("empty-message")
 def test_mutants_of_kafkas_own_messages_find_no_bug() -> None:
     random = Random(1)
     target = FuzzedBroker.open(**ARENA_SETTINGS)

@@ -89,6 +89,7 @@ def spark_options(broker: EphemeralBroker, password: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.proves("secrets-shown")
 @pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.real_time

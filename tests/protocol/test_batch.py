@@ -156,6 +156,7 @@ def test_other_than_exactly_one_batch_is_refused() -> None:
     assert refusal(PLAIN + b"\x00") == ErrorCode.INVALID_RECORD
 
 
+@pytest.mark.proves("old-message-formats")
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_message_formats_are_refused_with_a_reason(magic: int) -> None:
     old = bytes(8) + (22).to_bytes(4, "big") + bytes(4) + bytes((magic,)) + bytes(17)
@@ -173,11 +174,13 @@ def test_a_wrong_crc_is_corrupt() -> None:
     assert refusal(PLAIN[:-1] + b"\x7f") == ErrorCode.CORRUPT_MESSAGE
 
 
+@pytest.mark.proves("invalid-batch")
 @pytest.mark.parametrize("fields", [{"record_count": 2}, {"record_count": 0, "last_offset_delta": -1}])
 def test_a_wrong_record_count_is_refused(fields: dict[str, int]) -> None:
     assert refusal(altered(PLAIN, **fields)) == ErrorCode.INVALID_RECORD
 
 
+@pytest.mark.proves("client-writes-control-batches")
 @pytest.mark.parametrize("attributes", [CONTROL, CONTROL | TRANSACTIONAL, DELETE_HORIZON])
 def test_control_batches_and_delete_horizons_of_clients_are_refused(attributes: int) -> None:
     assert refusal(altered(IDEMPOTENT, attributes=attributes), transactional=True) == ErrorCode.INVALID_RECORD
@@ -220,6 +223,7 @@ def test_random_bytes_raise_a_kafka_error(data: bytes) -> None:
     refusal(data)
 
 
+@pytest.mark.proves("invalid-batch")
 @given(st.data())
 def test_a_mutated_batch_is_refused_or_differs_outside_the_crc(data: st.DataObject) -> None:
     batch = bytearray(IDEMPOTENT)

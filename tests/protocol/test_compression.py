@@ -67,6 +67,7 @@ def test_output_one_byte_above_the_limit_is_refused(codec: int) -> None:
         decompress(codec, blob, 9_999)
 
 
+@pytest.mark.proves("decompression-bomb")
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_a_decompression_bomb_takes_no_memory_above_the_limit(codec: int) -> None:
     bomb = compress(codec, bytes(64 * MIB))

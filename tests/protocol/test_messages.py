@@ -155,6 +155,7 @@ def array_headed_bodies() -> list[tuple[Api, int, bytes]]:
     return found
 
 
+@pytest.mark.proves("large-count")
 def test_a_count_above_the_remaining_bytes_allocates_no_memory() -> None:
     bodies = array_headed_bodies()
     assert len(bodies) > 20
@@ -169,6 +170,7 @@ def test_a_count_above_the_remaining_bytes_allocates_no_memory() -> None:
         assert peak < 200_000, (api, version, peak)
 
 
+@pytest.mark.proves("tagged-fields")
 def test_twenty_million_tagged_fields_are_refused() -> None:
     codec = APIS[18].request_codec(3)
     with pytest.raises(ProtocolError, match="tagged fields"):
@@ -191,11 +193,13 @@ def test_a_default_that_decoded_messages_share_cannot_be_changed() -> None:
     assert api.decode_request(api.encode_request(empty, 17), 17).replica_state.replica_id == -1
 
 
+@pytest.mark.proves("unexpected-null")
 def test_null_where_it_is_not_allowed_is_refused() -> None:
     with pytest.raises(ProtocolError, match="null"):
         APIS[12].request_codec(0).decode(b"\xff\xff" + bytes(4) + b"\xff\xff")
 
 
+@pytest.mark.proves("invalid-utf-8")
 def test_names_that_are_not_utf8_are_refused() -> None:
     with pytest.raises(ProtocolError):
         APIS[12].request_codec(0).decode(b"\x00\x02\xc3\x28" + bytes(4) + b"\x00\x00")

@@ -69,6 +69,7 @@ def test_readable_batches_are_accepted(codec: int, records: list[Record]) -> Non
     agree(build_batch(records, codec=codec))
 
 
+@pytest.mark.proves("unreadable-batch")
 @given(
     count=st.integers(1, 400),
     key_size=st.sampled_from([None, 0, 5, 63, 70]),
@@ -97,6 +98,7 @@ def test_the_check_of_a_run_agrees_with_the_decoder(
     agree(bytes(batch))
 
 
+@pytest.mark.proves("unreadable-batch")
 @pytest.mark.thorough
 def test_any_changed_framing_byte_of_a_long_run_is_refused() -> None:
     """In rows with offset deltas of one, two and three bytes."""
@@ -140,6 +142,7 @@ def test_records_that_decompress_above_the_limit_are_too_large(codec: int) -> No
     assert check(batch, bytes_max=6 << 20).keyless == []
 
 
+@pytest.mark.proves("checks-block")
 @codecs
 def test_the_cost_of_each_step_is_bounded(codec: int) -> None:
     """Other requests are served between two steps. Not so for lz4 and zstd, which cannot be interrupted."""

@@ -13,6 +13,7 @@ from sim.crowd_members import KINDS, CrowdMember
 SEEDS_AT_ONCE = 4
 
 
+@pytest.mark.proves("one-client-blocks-others")
 @pytest.mark.parametrize("first", range(0, 12, SEEDS_AT_ONCE))
 def test_nothing_is_found(first: int) -> None:
     found = {seed: CrowdRun(seed).execute() for seed in range(first, first + SEEDS_AT_ONCE)}

@@ -16,6 +16,7 @@ from sim.run import run
 PLANS = sorted(Path(__file__).with_name("regressions").glob("*.json"))
 
 
+@pytest.mark.proves("error-about-nothing", "assignment-never-heard-of")
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_what_was_found_once_is_not_found_again(path: Path) -> None:
     verdict = run(msgspec.json.decode(path.read_bytes(), type=RunPlan))

@@ -17,6 +17,7 @@ def rotting(seed: int, bits: int) -> RunPlan:
     return plan
 
 
+@pytest.mark.proves("reader-at-a-damaged-header")
 @pytest.mark.parametrize("bits", [1, 4, 40])
 def test_readers_get_what_was_there_or_an_error_and_all_else(bits: int) -> None:
     errors = 0

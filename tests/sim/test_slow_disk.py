@@ -19,6 +19,7 @@ SWARM_SEEDS = {1: (19, 58), 3: (37,)}
 """Seeds of `make sim` whose disks are slow for a while, by the number of brokers."""
 
 
+@pytest.mark.proves("hanging-disk")
 @pytest.mark.parametrize("seed", tiered(range(SEEDS), lambda seed: seed < QUICK))
 def test_nothing_is_found(seed: int) -> None:
     assert SlowDiskRun(seed).execute() == []

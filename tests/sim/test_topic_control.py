@@ -11,6 +11,8 @@ from semel_broker.topics.topics import Topics
 
 from sim.topic_control import SlowStoreRun, TopicRun
 
+pytestmark = pytest.mark.proves("late-change-of-a-topic")
+
 TRIES_MAX = 40
 
 

@@ -46,6 +46,7 @@ def test_identity_is_kept_and_checked(disk: MemoryDisk) -> None:
     assert open_directory(disk, cluster_id="").cluster_id == "cluster"
 
 
+@pytest.mark.proves("foreign-folder")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -75,6 +76,7 @@ def test_the_identity_that_kafka_wrote_before_kraft_is_read(disk: MemoryDisk) ->
     assert open_directory(disk).node_id == 1
 
 
+@pytest.mark.proves("foreign-folder")
 @pytest.mark.parametrize("foreign", ["report.pdf", "src/main.py", "orders-0/00000000000000000000.log", "semel.store"])
 def test_a_foreign_folder_is_refused_and_not_changed(disk: MemoryDisk, foreign: str) -> None:
     disk.mkdir("data/src")
@@ -271,6 +273,7 @@ def test_checkpoints_read_what_they_write(disk: MemoryDisk) -> None:
     assert checkpoints.read_epochs(disk, "d/epochs") == [(0, 0), (5, 99)]
 
 
+@pytest.mark.proves("topic-id-after-a-power-loss")
 def test_a_topic_id_torn_at_any_byte_is_none() -> None:
     disk, path = MemoryDisk(), "/data/t-0/partition.metadata"
     checkpoints.write_topic_id(disk, path, bytes(range(16)))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tools.strangers.judge import ResultLine, RunJudgement
-from tools.strangers.record import BEGIN, END, RecordedRun, decoded, encoded, record, table, with_table
+from tools.strangers.record import RecordedRun, decoded, encoded, record, table
 from tools.strangers.suite import Suite
 
 SUITE = Suite(title="franz-go", language="Go", pins={"franz-go": "1.22.2"}, name="franz-go")
@@ -96,14 +94,3 @@ def test_the_table_marks_a_run_that_is_not_clean() -> None:
     assert "| 0, **and 1 not expected**; **see below** |" in text
     assert "`n`: not expected" in text
     assert "it ran no test" in text
-
-
-def test_the_table_replaces_only_the_text_between_its_marks() -> None:
-    page = f"# Page\n\n{BEGIN}\nold\n{END}\n\nEnd.\n"
-    written = with_table(page, [kept(RunJudgement(passed=["a"]))])
-    assert written.startswith(f"# Page\n\n{BEGIN}\n\n| suite |")
-    assert written.endswith(f"\n\n{END}\n\nEnd.\n")
-    assert "old" not in written
-    assert with_table(written, [kept(RunJudgement(passed=["a"]))]) == written
-    with pytest.raises(ValueError, match="marks"):
-        with_table("# Page\n", [])

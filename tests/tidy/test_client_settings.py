@@ -1,19 +1,38 @@
-"""Each setting of the client has a description, and the page and `help` show it as in the code."""
+"""Each setting of the client has words, and the site and `help` show them as they are in the code."""
 
 from __future__ import annotations
 
 import inspect
+import re
 
 import pytest
 import semel
 from semel._config.settings import RULES
-from tidy.client_settings import MODULE, PAGE, described, page, reference
 
+from tools.website import ROOT
+from tools.website.made.client_settings import MODULE, described, part, reference
+
+PAGE = ROOT / "docs/moving-from-confluent-kafka.md"
 CLIENTS = (semel.Producer, semel.Consumer, semel.Admin, semel.BatchReader, semel.TransactionGroup)
 
 
-def test_the_page_and_the_texts_are_what_the_declarations_say() -> None:
-    assert PAGE.read_text() == page(), "run `make map`"
+def test_the_tables_have_each_setting() -> None:
+    tables = part()
+    for settings in described().values():
+        for setting in settings:
+            assert f"\n| `{setting.name}` | " in tables
+
+
+def test_the_page_about_confluent_kafka_has_semels_defaults() -> None:
+    tables = part()
+    rows = re.findall(r"^\| `.*\|$", PAGE.read_text().partition("## Settings")[2], re.M)
+    assert len(rows) > 30
+    for row in rows:
+        _, _, name, default, *_ = (each.strip() for each in row.strip("|").split("|"))
+        assert f"| {name} | {default} |" in tables or name == "`partition_assignment_strategy`", name
+
+
+def test_the_texts_of_help_are_what_the_declarations_say() -> None:
     assert MODULE.read_text() == reference(), "run `make map`"
 
 

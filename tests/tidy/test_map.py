@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tools.website.file_map import PACKAGES, ROOT, file_map, rows, summary
+from tools.website import ROOT
+from tools.website.file_map import PACKAGES, file_map, rows, summary
 
 
 def test_the_map_has_a_row_for_each_file() -> None:

@@ -1,1 +1,1 @@
-"""Runs third-party clients, tools and test suites against semel: `make strangers` (strangers/README.md)."""
+"""Runs third-party clients, tools and test suites against semel: `make strangers` (tools/strangers/README.md)."""

@@ -11,11 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from tools.strangers.judge import RunJudgement
-from tools.strangers.record import with_table
-from tools.strangers.runner import ROOT, SuiteRun, records, suites
+from tools.strangers.record import table
+from tools.strangers.runner import SuiteRun, records, suites
 from tools.strangers.suite import KAFKA_RELEASE, Suite, SuiteError, chosen
-
-PAGE = ROOT / "docs" / "compatibility.md"
 
 
 def show(console: Console, run: SuiteRun, verdict: RunJudgement, seconds: float) -> None:
@@ -74,11 +72,7 @@ def main() -> None:
         "--kafka", default=KAFKA_RELEASE, metavar="VERSION", help="Apache Kafka's version (default: %(default)s)"
     )
     parser.add_argument("--list", action="store_true", help="list the suites without running them")
-    parser.add_argument(
-        "--write-docs",
-        action="store_true",
-        help="write the stored results into docs/compatibility.md without running suites",
-    )
+    parser.add_argument("--results", action="store_true", help="print the stored results as Markdown")
     parser.add_argument("--keep", action="store_true", help="keep the brokers' data in the work folder")
     arguments = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
@@ -88,8 +82,8 @@ def main() -> None:
         sys.exit(str(error))
     if arguments.list:
         show_list(console, found)
-    elif arguments.write_docs:
-        PAGE.write_text(with_table(PAGE.read_text(), records()))
+    elif arguments.results:
+        print(table(records()))
     elif not asyncio.run(run_all(console, found, arguments)):
         sys.exit(1)
 

@@ -1,4 +1,4 @@
-"""The stored record of a run, a small JSON file, and the table of docs/compatibility.md of all records *(pure)*."""
+"""The stored record of a run, a small JSON file, and all records as a Markdown table *(pure)*."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import msgspec
 from tools.strangers.judge import RunJudgement
 from tools.strangers.suite import KAFKA_RELEASE, Against, Suite
 
-BEGIN = "<!-- strangers: begin (written by `python -m tools.strangers --write-docs`) -->"
-END = "<!-- strangers: end -->"
 NAMES_MAX = 5
 """The most names of failed or skipped tests on the page; the file has all."""
 
@@ -126,12 +124,3 @@ def named(tests: list[str]) -> str:
 
 def cell(words: str) -> str:
     return words.replace("|", "\\|").replace("\n", " ")
-
-
-def with_table(page: str, records: Iterable[RecordedRun]) -> str:
-    """Return the page with the table between its two marks. Raises ValueError if a mark is missing."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError("the page has no two marks for the table")
-    return f"{before}{BEGIN}\n\n{table(records)}\n\n{END}{after}"

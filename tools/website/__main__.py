@@ -1,7 +1,8 @@
 """EDGE: builds the site of the documents: `make docs`.
 
 The pages stay where the repository has them, with links that work there. This program copies them into build/docs under
-the same paths, and each file that they link to. So the same links work on the site. zensical then writes build/site. A
+the same paths, and each file that they link to. So the same links work on the site. Tables that are made of the code
+come in at marked places (`tools/website/made`). zensical then writes build/site. A
 link that leads nowhere fails the build.
 """
 
@@ -14,12 +15,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.website import ROOT
 from tools.website.file_map import file_map
+from tools.website.made import filled
 
-ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build"
 PAGES, SITE, CONFIG = BUILD / "docs", BUILD / "site", BUILD / "zensical.toml"
-SOURCES = ("*.md", "docs/**/*", "examples/*", "strangers/*.md")
+SOURCES = ("*.md", "docs/**/*", "examples/*", "tools/strangers/*.md")
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?=(?:#[^)\s]*)?\))")
 
 
@@ -54,7 +56,7 @@ def _take(source: Path) -> None:
     if source.suffix != ".md":
         _copy(source)
         return
-    _write(_place(source), LINK.sub(lambda found: _link(source, found["path"]), source.read_text()))
+    _write(_place(source), LINK.sub(lambda found: _link(source, found["path"]), filled(source.read_text())))
 
 
 def _link(page: Path, path: str) -> str:

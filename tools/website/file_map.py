@@ -9,7 +9,8 @@ import ast
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tools.website import ROOT
+
 PACKAGES = {
     "protocol/semel_protocol": "bytes <-> values",
     "storage/semel_storage": "the files of one partition",

@@ -1,7 +1,7 @@
 """PURE: the table of requirements: API key -> what the principal must be allowed, as in Kafka.
 
-The order of a tuple is the order of the checks. The first one that refuses the whole request answers it. `make map`
-writes docs/authorization.md from this table, and a test holds that every API is in it.
+The order of a tuple is the order of the checks. The first one that refuses the whole request answers it. The site
+of the documents shows the table, and a test holds that every API is in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PURE: the list of all settings: as a configuration file to start from, and as the page docs/settings.md."""
+"""PURE: the list of all settings: as a configuration file to start from, and as the tables of docs/settings.md."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -11,16 +11,7 @@ from semel_broker.config.topic_configs import TOPIC_SETTINGS
 
 WIDTH = 100
 
-PAGE = """# Settings
-
-What `semel serve --settings markdown` prints. Names are Kafka's; `durability` and those of the cluster are semel's
-own. Give them in a TOML file (`--config`; `semel serve --settings toml` prints one to start from), as variables
-(`SEMEL_NUM_PARTITIONS`), or with `--set num.partitions=3`; later ones win. Those that are *dynamic* can be altered
-while brokers run, for one broker or for all (`semel config set`, `Admin.alter_configs`).
-
-## Brokers
-
-"""
+BROKERS = "## Brokers\n\n"
 
 TOPICS = """
 ## Topics
@@ -78,12 +69,12 @@ def _wrapped(text: str) -> Iterator[str]:
 
 
 def as_markdown() -> str:
-    """The page `docs/settings.md`."""
+    """All settings as Markdown tables."""
     brokers = _table("default", map(_broker_row, BROKER_SETTINGS.values()))
     topics = _table("the broker's", map(_topic_row, TOPIC_SETTINGS.values()))
     groups = _table("the broker's", map(_topic_row, GROUP_SETTINGS.values()))
     pushes = _table("default", map(_broker_row, CLIENT_METRICS_SETTINGS.values()))
-    return PAGE + brokers + TOPICS + topics + GROUPS + groups + CLIENT_METRICS + pushes
+    return BROKERS + brokers + TOPICS + topics + GROUPS + groups + CLIENT_METRICS + pushes
 
 
 def _table(column: str, rows: Iterable[str]) -> str:

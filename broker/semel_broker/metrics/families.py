@@ -1,4 +1,4 @@
-"""PURE: the table of all metrics: name, type, labels and meaning. docs/metrics.md is made of it."""
+"""PURE: the table of all metrics: name, type, labels and meaning. docs/metrics.md shows it on the site."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """PURE: one answer to a scrape in Prometheus' text format: the series of all families, written as they are added.
 
 The client library for Python needs nine times as long for the same text, which would hold the event loop for too long
-(docs/decisions/0027). Tests read the pages with that library's parser.
+(docs/decisions/0028). Tests read the pages with that library's parser.
 """
 
 from __future__ import annotations

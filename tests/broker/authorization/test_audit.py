@@ -177,6 +177,7 @@ async def test_a_request_that_only_validates_has_no_line(start_broker: StartBrok
     assert not harness.audit
 
 
+@pytest.mark.proves("secrets-shown")
 async def test_no_value_of_a_setting_and_no_token_is_in_a_line(start_broker: StartBroker) -> None:
     secret = "hunter2"
     harness = await audited(start_broker)

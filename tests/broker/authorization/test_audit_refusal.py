@@ -19,6 +19,8 @@ from semel_protocol.api import APIS
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages import k03_metadata, k19_create_topics
 
+pytestmark = pytest.mark.proves("lost-lines")
+
 METADATA = 3
 UNSENT = {17, 36, 71, 72}
 """APIs of logins, and of metrics that these brokers do not take."""

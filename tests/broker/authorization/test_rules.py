@@ -88,15 +88,18 @@ async def change(harness: Harness, *acls: Acl, delete: bool = False) -> None:
     await (store.delete(acls) if delete else store.create(acls))
 
 
+@pytest.mark.proves("hidden-topics")
 def test_the_table_has_every_api_that_is_served_and_no_other() -> None:
     assert set(RULES) == set(HANDLERS)
 
 
+@pytest.mark.proves("hidden-topics")
 def test_every_api_but_those_before_authentication_requires_something() -> None:
     pushes = {71, 72}  # metrics of the client itself
     assert {key for key, rules in RULES.items() if not rules} == {17, 18, 36} | pushes
 
 
+@pytest.mark.proves("right-to-the-transactional-id")
 @pytest.mark.parametrize("key", sorted(set(HANDLERS) - UNREFUSED))
 async def test_without_rights_every_row_is_refused_in_every_version(start_broker: StartBroker, key: int) -> None:
     harness = await guarded(start_broker)
@@ -117,6 +120,7 @@ async def test_without_rights_every_row_is_refused_in_every_version(start_broker
     assert topics.required("t").partition_count == 1
 
 
+@pytest.mark.proves("hidden-topics")
 async def test_listings_show_nothing_without_rights(start_broker: StartBroker) -> None:
     harness = await guarded(start_broker)
     wire = await harness.wire()
@@ -129,6 +133,7 @@ async def test_listings_show_nothing_without_rights(start_broker: StartBroker) -
     assert (await wire.call(sample(60))).cluster_authorized_operations == 0
 
 
+@pytest.mark.proves("hidden-topics")
 async def test_a_topic_that_is_not_there_and_one_that_may_not_be_seen_look_alike(start_broker: StartBroker) -> None:
     wire = await (await guarded(start_broker)).wire()
     asked = [k03_metadata.MetadataRequestTopic(name=name) for name in ("t", "missing")]
@@ -264,6 +269,7 @@ async def test_refused_rows_are_answered_beside_those_that_are_allowed(start_bro
     assert (rows["forbidden"].error_code, rows["forbidden"].base_offset) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
 
 
+@pytest.mark.proves("right-to-the-transactional-id")
 async def test_a_transactional_produce_needs_the_right_to_the_transactional_id(start_broker: StartBroker) -> None:
     harness = await guarded(start_broker)
     await allow(harness, Operation.WRITE, TOPIC, "t")
@@ -287,6 +293,7 @@ async def test_acks_0_without_rights_closes_the_connection_and_appends_nothing(s
     assert harness.log.of("connection_closed")[0]["reason"] == "not_authorized"
 
 
+@pytest.mark.proves("records-before-the-right-to-write")
 async def test_records_are_not_looked_at_before_the_right_to_write_them(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +355,7 @@ async def test_of_several_coordinators_those_with_a_right_are_told(start_broker:
     assert (await wire.call(request, 4)).coordinators == []
 
 
+@pytest.mark.proves("right-to-the-transactional-id")
 async def test_a_partly_allowed_transaction_adds_no_partition(start_broker: StartBroker) -> None:
     harness = await guarded(start_broker)
     await allow(harness, Operation.WRITE, TXN, "x")
@@ -375,6 +383,7 @@ async def test_settings_of_a_new_topic_are_shown_with_the_right_to_see_them(star
     assert response.topics[0].configs in (None, [])
 
 
+@pytest.mark.proves("right-taken-away")
 async def test_a_right_that_is_taken_away_is_gone_on_open_connections(start_broker: StartBroker) -> None:
     harness = await guarded(start_broker)
     right = acl(Operation.WRITE, TOPIC, "t")
@@ -385,6 +394,7 @@ async def test_a_right_that_is_taken_away_is_gone_on_open_connections(start_brok
     assert set(error_codes(await wire.call(sample(0)))) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
+@pytest.mark.proves("fetch-after-a-right-is-gone")
 @pytest.mark.parametrize("partitions", [1, PARTITIONS_AT_ONCE_MAX + 1])
 @pytest.mark.parametrize("session_epoch", [-1, 0])
 async def test_a_waiting_fetch_returns_nothing_that_came_after_its_right_was_taken_away(
@@ -434,6 +444,7 @@ async def test_a_waiting_fetch_returns_what_it_may_after_a_change_of_other_right
     assert [record.value for record in records_of(row.records)] == [b"news"]
 
 
+@pytest.mark.proves("refusal-without-a-session")
 async def test_a_broker_without_a_session_refuses_nothing_for_a_right_that_may_have_been_given(
     start_broker: StartBroker,
 ) -> None:
@@ -457,6 +468,7 @@ async def test_a_broker_without_a_session_refuses_nothing_for_a_right_that_may_h
     assert set(error_codes(await (await harness.wire()).call(sample(0)))) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
+@pytest.mark.proves("right-taken-away")
 async def test_rights_outlive_a_restart(start_broker: StartBroker) -> None:
     harness = await guarded(start_broker)
     await change(harness, acl(Operation.WRITE, TOPIC, "t"))
@@ -494,6 +506,7 @@ async def test_without_an_authorizer_handlers_are_called_directly(broker: Harnes
     assert all(handlers[key] is handler for key, handler in HANDLERS.items() if key != FETCH)
 
 
+@pytest.mark.proves("hidden-topics")
 async def test_an_id_does_not_tell_the_name_of_a_topic_that_may_not_be_seen(start_broker: StartBroker) -> None:
     harness = await guarded(start_broker)
     wire = await harness.wire()
@@ -598,6 +611,7 @@ async def test_pages_of_topics_show_and_count_only_those_that_may_be_described(s
     assert await page("a", "c", cursor="c") == ([refused("c")], None)
 
 
+@pytest.mark.proves("topic-after-the-check")
 @pytest.mark.parametrize("key", [0, 1, 3, 8, 9, 20])
 async def test_a_topic_that_comes_after_the_check_is_not_reached_by_its_id(start_broker: StartBroker, key: int) -> None:
     """The right for a row with an unknown topic id is never checked, so the handler must not get that row."""

@@ -206,6 +206,7 @@ async def test_the_short_form_has_tls_at_peer_port(brokers: TlsNodes) -> None:
     assert brokers.failure(1)["listener"] == "PEERS"
 
 
+@pytest.mark.proves("invalid-certificates")
 @pytest.mark.parametrize(
     ("trusts", "reason", "words"),
     [
@@ -275,6 +276,7 @@ async def test_a_broker_whose_own_principal_is_not_that_of_a_broker_does_not_sta
         await brokers.start(1, ssl_keystore_location=str(brokers.authority.directory / "client.pem"))
 
 
+@pytest.mark.proves("invalid-certificates")
 async def test_a_broker_whose_certificate_has_another_host_is_refused(brokers: TlsNodes) -> None:
     everywhere = f"{BROKERS};User:elsewhere"
     elsewhere = str(brokers.authority.directory / "elsewhere.pem")
@@ -287,6 +289,7 @@ async def test_a_broker_whose_certificate_has_another_host_is_refused(brokers: T
     await brokers.start(2, **lax)  # it no longer looks at the host
 
 
+@pytest.mark.proves("requests-of-brokers")
 async def test_a_listener_that_shows_the_certificate_of_a_client_is_not_taken_for_a_broker(brokers: TlsNodes) -> None:
     """The host name may match, but the certificate is not one of a broker."""
     client = str(brokers.authority.directory / "client.pem")
@@ -336,6 +339,7 @@ def requests() -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.proves("requests-of-brokers")
 @pytest.mark.parametrize(("key", "version"), requests())
 async def test_a_client_of_the_same_ca_gets_nothing_at_the_port_of_brokers(
     brokers: TlsNodes, key: int, version: int
@@ -378,10 +382,12 @@ AT_CLIENTS_LISTENER = {
 """The result of each request between brokers that arrives at a listener for clients."""
 
 
+@pytest.mark.proves("requests-of-brokers")
 def test_every_request_between_brokers_is_looked_at() -> None:
     assert set(AT_CLIENTS_LISTENER) == set(PEER_VERSIONS)
 
 
+@pytest.mark.proves("requests-of-brokers")
 @pytest.mark.parametrize("certificate", ["broker-2", "client"])
 @pytest.mark.parametrize(("key", "version"), requests())
 async def test_no_request_between_brokers_is_served_at_a_listener_for_clients(
@@ -413,6 +419,7 @@ async def test_no_request_between_brokers_is_served_at_a_listener_for_clients(
             assert words in answer.markers[0].topics[0].partitions[0].error_message
 
 
+@pytest.mark.proves("requests-of-brokers")
 @pytest.mark.parametrize("version", [14, 17])
 async def test_a_client_is_no_follower(brokers: TlsNodes, version: int) -> None:
     """CVE-2018-1288: the replica id stands in another field from version 15 on; both are tested."""

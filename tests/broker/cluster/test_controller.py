@@ -70,6 +70,7 @@ async def test_a_partition_without_live_replicas_is_led_again_when_a_member_of_i
     await settled(cluster, topic_id, PartitionState(3, 3, [3]))
 
 
+@pytest.mark.proves("rebooted-broker")
 async def test_a_broker_that_restarts_before_its_session_ends_leads_nothing_and_is_not_in_sync(
     cluster: ControllerCluster,
 ) -> None:
@@ -96,6 +97,7 @@ async def test_a_controller_that_restarts_does_not_wait_for_its_old_session_to_e
     assert again.registration.is_valid()
 
 
+@pytest.mark.proves("last-replica-in-sync")
 async def test_all_brokers_may_die_at_once_and_come_back_in_another_order(cluster: ControllerCluster) -> None:
     members = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2, 3])
@@ -138,6 +140,7 @@ async def test_all_brokers_stop_at_once(cluster: ControllerCluster) -> None:
 # --- two controllers ---
 
 
+@pytest.mark.proves("two-controllers")
 async def test_of_several_candidates_at_once_one_is_elected(local: ControllerCluster) -> None:
     members = [local.member(node_id) for node_id in (1, 2, 3)]
     transact = local.shared_store.hand.transact
@@ -184,6 +187,7 @@ async def test_a_registration_that_was_replaced_meanwhile_is_not_admitted(local:
     assert three.registration.is_valid()
 
 
+@pytest.mark.proves("two-controllers")
 async def test_the_store_refuses_the_writes_of_a_controller_that_was_paused_and_replaced(
     cluster: ControllerCluster,
 ) -> None:

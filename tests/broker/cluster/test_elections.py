@@ -99,6 +99,7 @@ def test_a_hang_does_not_outlive_the_registration_that_has_told_it(three: Sketch
 # --- damaged replicas ---
 
 
+@pytest.mark.proves("one-bad-directory")
 def test_a_broker_neither_leads_nor_follows_a_partition_whose_files_it_cannot_use(three: Sketch) -> None:
     three.lives(1, offline={TOPIC_ID: [0]})
     assert settle(three) == (2, 1, [2, 3])
@@ -171,6 +172,7 @@ def test_a_replica_that_is_not_in_sync_is_not_elected(three: Sketch) -> None:
     assert settle(three) == (3, 5, [3])
 
 
+@pytest.mark.proves("last-replica-in-sync")
 def test_the_last_replica_in_sync_leads_again_in_a_new_epoch_when_it_is_back(three: Sketch) -> None:
     three.state(2, 7, [2])
     three.dies(2)
@@ -208,6 +210,7 @@ def test_all_of_an_isr_that_die_at_once_may_come_back_in_any_order(three: Sketch
     assert settle(three) == (3, 2, [3])
 
 
+@pytest.mark.proves("replica-that-may-lack-records")
 def test_a_replica_that_may_have_lost_records_is_not_preferred_to_one_that_has_not(three: Sketch) -> None:
     three.dies(1, 2, 3)
     assert settle(three) == (NO_LEADER, 1, [1, 2, 3])
@@ -223,6 +226,7 @@ def test_a_replica_that_may_have_lost_records_is_not_preferred_to_one_that_has_n
     assert settle(three) == (2, 2, [2])
 
 
+@pytest.mark.proves("replica-that-may-lack-records")
 def test_a_broker_is_judged_by_the_durability_of_its_previous_registration(three: Sketch) -> None:
     three.dies(1, 2, 3)
     three.registers(1, is_synced=True)
@@ -232,6 +236,7 @@ def test_a_broker_is_judged_by_the_durability_of_its_previous_registration(three
 # --- reboots ---
 
 
+@pytest.mark.proves("rebooted-broker")
 def test_a_restarted_broker_loses_its_leaderships_before_it_is_admitted(three: Sketch) -> None:
     three.registers(1)  # nobody saw it die
     assert settle(three) == (2, 1, [2, 3])
@@ -351,6 +356,7 @@ def test_an_unclean_election_leaves_the_isr_only_if_no_member_of_it_is_live(thre
     assert state_of(three) == (3, 5, [3])
 
 
+@pytest.mark.proves("rebooted-broker")
 def test_an_election_holds_only_for_the_registration_that_was_seen(three: Sketch) -> None:
     three.dies(1)
     (step,) = unsettled(three.image.electable(), BrokerStates.of(three.image))
@@ -378,6 +384,7 @@ def situations(draw: st.DrawFn) -> tuple[PartitionView, BrokerStates]:
     return view, BrokerStates(live, leaving, may_lack_records)
 
 
+@pytest.mark.proves("last-replica-in-sync")
 @settings(deadline=None)
 @given(situations())
 def test_only_isr_members_are_elected_and_each_change_of_leader_raises_the_epoch(

@@ -262,6 +262,7 @@ async def test_a_silent_stream_is_opened_again_at_another_endpoint(
         await store.close()
 
 
+@pytest.mark.proves("watch-that-stands-still")
 async def test_a_stream_that_is_behind_the_keep_alives_is_opened_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(etcd_watch, "QUIET_MS", 3_600_000)
 

@@ -52,6 +52,10 @@ from semel_protocol.scram import ScramMechanism
 from semel_storage.disk.memory_disk import MemoryDisk
 from semel_storage.log_directory import LogDirectory
 
+pytestmark = pytest.mark.proves(
+    "lagging-broker-answers", "late-change-of-a-right", "late-change-of-a-topic", "created-after-a-deletion"
+)
+
 T = TypeVar("T")
 TURNS = 50
 SHA_256 = ScramMechanism.SCRAM_SHA_256

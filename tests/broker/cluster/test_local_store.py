@@ -212,6 +212,7 @@ def test_a_frame_of_an_unknown_form_is_refused() -> None:
         replay(payload_of_another_version, PATH)
 
 
+@pytest.mark.proves("partition-begins-empty")
 async def test_damage_after_a_clean_close_is_not_taken_for_a_torn_tail(disk: MemoryDisk) -> None:
     store = LocalStore.open(disk, PATH)
     for i in range(5):

@@ -134,6 +134,7 @@ async def test_an_election_of_all_partitions_lists_those_that_were_elected(clust
     assert await cluster.state(topic_id, 298) == PartitionState(1, 2, [1, 2, 3])
 
 
+@pytest.mark.proves("unclean-election")
 async def test_an_unclean_election_happens_only_on_request(cluster: ControllerCluster) -> None:
     one, _, three = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([3, 2, 1])

@@ -57,6 +57,7 @@ def five() -> Sketch:
     return sketch
 
 
+@pytest.mark.proves("leader-that-has-gone")
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_who_comes_to_lead_by_it_has_to_be_there_still(five: Sketch, way: str) -> None:
     go(five, [3, 4])
@@ -183,6 +184,7 @@ def test_going_back_takes_the_leadership_from_a_broker_that_was_new(five: Sketch
     assert five.view().state == PartitionState(2, 6, [2])
 
 
+@pytest.mark.proves("reassignment-loses-records")
 def test_there_is_no_way_back_that_would_lose_records(five: Sketch) -> None:
     go(five, [3, 4])
     five.state(3, 5, [3])
@@ -256,6 +258,7 @@ moves = st.lists(
 )
 
 
+@pytest.mark.proves("reassignment-loses-records")
 @settings(deadline=None)
 @given(targets, moves)
 def test_a_reassignment_makes_no_broker_leader_or_in_sync_that_lacks_records(

@@ -185,6 +185,7 @@ async def test_a_broker_whose_id_was_taken_stays_fenced_and_waits(local: Control
 # --- losing the session ---
 
 
+@pytest.mark.proves("paused-leader")
 async def test_a_registration_is_invalid_after_its_deadline_before_any_timer_has_run(local: ControllerCluster) -> None:
     one, _ = await local.start(1, 2)
     session = one.session
@@ -252,6 +253,7 @@ async def test_a_registration_that_the_image_no_longer_shows_ends_although_its_s
     assert one.registration.epoch > epoch
 
 
+@pytest.mark.proves("paused-leader")
 async def test_an_old_image_does_not_make_a_new_session_valid(local: ControllerCluster) -> None:
     """A leader was paused past its deadline and opens a new session.
 
@@ -321,6 +323,7 @@ async def test_the_first_broker_starts_with_three_writes_and_stops_with_one(loca
 # --- over real time ---
 
 
+@pytest.mark.proves("paused-leader")
 async def test_a_session_ends_at_its_deadline_if_etcd_does_not_answer(etcd_process: EtcdProcess) -> None:
     cluster = ControllerCluster(SharedEtcd(etcd_process), broker_session_timeout_ms=2_000)
     one, two = await cluster.start(1, 2)
@@ -341,6 +344,7 @@ async def test_a_session_ends_at_its_deadline_if_etcd_does_not_answer(etcd_proce
     await cluster.close()
 
 
+@pytest.mark.proves("leader-before-the-lease-ends")
 async def test_a_crashed_broker_is_replaced_when_its_session_has_expired(
     etcd_process: EtcdProcess,
 ) -> None:

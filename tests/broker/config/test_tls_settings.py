@@ -62,6 +62,7 @@ def test_settings_of_tls_without_a_listener_with_tls_are_not_checked() -> None:
     assert load(overrides=["ssl.client.auth=required"]).ssl_client_auth == "required"
 
 
+@pytest.mark.proves("secrets-shown")
 def test_secrets_are_in_no_error_and_no_repr() -> None:
     config = load(
         overrides=["listeners=SSL://h:1", "ssl.keystore.location=f", "ssl.key.password=hunter2", "ssl.keystore.key="]

@@ -42,6 +42,7 @@ async def offset(node: CoordinatorBroker, group: str, topic: str = "t") -> int:
     return -1 if found is None else found.offset
 
 
+@pytest.mark.proves("moved-group")
 async def test_offsets_are_found_at_the_next_coordinator_and_the_last_one_says_that_it_is_none(
     nodes: CoordinatorCluster,
 ) -> None:
@@ -119,6 +120,7 @@ async def test_aiokafka_finds_committed_offsets_at_the_next_coordinator(nodes: C
         await consumer.stop()
 
 
+@pytest.mark.proves("moved-group")
 async def test_members_go_on_with_their_generation_at_the_next_coordinator(nodes: CoordinatorCluster) -> None:
     one, two = await nodes.open(1, 2)
     member = WireMember(await one.wire(), nodes.name_at(0, "g"))
@@ -130,6 +132,7 @@ async def test_members_go_on_with_their_generation_at_the_next_coordinator(nodes
     assert await member.commit({0: 7}) == [0]
 
 
+@pytest.mark.proves("late-commit-after-a-move")
 async def test_a_late_commit_is_refused_by_a_coordinator_that_has_moved_away_and_back(
     nodes: CoordinatorCluster,
 ) -> None:
@@ -176,6 +179,7 @@ async def test_late_requests_of_a_consumer_are_refused_by_a_coordinator_that_has
     assert await member.commit({0: 13}) == [0]
 
 
+@pytest.mark.proves("waiting-at-a-former-coordinator")
 async def test_a_member_waiting_in_a_rebalance_gets_not_coordinator_at_once(nodes: CoordinatorCluster) -> None:
     one, _ = await nodes.open(1, 2)
     group = nodes.name_at(0, "g")
@@ -189,6 +193,7 @@ async def test_a_member_waiting_in_a_rebalance_gets_not_coordinator_at_once(node
     assert shard.stage is Stage.GONE
 
 
+@pytest.mark.proves("waiting-at-a-former-coordinator")
 async def test_a_commit_under_way_when_leadership_is_lost_is_for_the_log_to_decide(nodes: CoordinatorCluster) -> None:
     """If the new leader has the commit, it counts, whatever answer the member got."""
     one, two = await nodes.open(1, 2)
@@ -204,6 +209,7 @@ async def test_a_commit_under_way_when_leadership_is_lost_is_for_the_log_to_deci
     assert await offset(two, group) == 6
 
 
+@pytest.mark.proves("load-before-all-in-sync")
 async def test_a_commit_that_no_other_replica_has_is_nowhere(nodes: CoordinatorCluster) -> None:
     one, two = await nodes.open(1, 2)
     group = nodes.name_at(0, "g")
@@ -219,6 +225,7 @@ async def test_a_commit_that_no_other_replica_has_is_nowhere(nodes: CoordinatorC
     await nodes.same(1, 2, topic=CONSUMER_OFFSETS)
 
 
+@pytest.mark.proves("load-before-all-in-sync")
 async def test_a_load_waits_until_all_in_sync_replicas_have_the_records_of_a_former_leader(
     nodes: CoordinatorCluster,
 ) -> None:
@@ -264,6 +271,7 @@ async def test_a_request_during_a_load_waits_and_then_gets_load_in_progress(
     assert await offset(one, group) == 6
 
 
+@pytest.mark.proves("coordinator-without-a-session")
 async def test_a_coordinator_whose_session_is_over_answers_nothing_from_memory(nodes: CoordinatorCluster) -> None:
     """A paused process wakes before it learns that another coordinator has taken over."""
     one, two = await nodes.open(1, 2)
@@ -279,6 +287,7 @@ async def test_a_coordinator_whose_session_is_over_answers_nothing_from_memory(n
     assert await one.groups.groups() == []
 
 
+@pytest.mark.proves("offsets-of-a-deleted-topic")
 async def test_each_coordinator_forgets_the_offsets_of_a_topic_that_any_broker_deleted(
     nodes: CoordinatorCluster,
 ) -> None:

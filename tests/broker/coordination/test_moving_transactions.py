@@ -54,6 +54,7 @@ async def begin(nodes: CoordinatorCluster, version: int = 2, name: str = "") -> 
     return producer
 
 
+@pytest.mark.proves("moved-transaction")
 @VERSIONS
 async def test_an_open_transaction_is_ended_at_the_next_coordinator(nodes: CoordinatorCluster, version: int) -> None:
     one, two = await nodes.open(1, 2)
@@ -67,6 +68,7 @@ async def test_an_open_transaction_is_ended_at_the_next_coordinator(nodes: Coord
         assert not is_open(node, index)
 
 
+@pytest.mark.proves("late-commit-after-a-move")
 async def test_a_late_end_is_refused_by_a_coordinator_that_has_moved_away_and_back(nodes: CoordinatorCluster) -> None:
     """Transaction version 1: only the connection shows that the request is not for the open transaction."""
     one, _ = await nodes.open(1, 2)
@@ -84,6 +86,7 @@ async def test_a_late_end_is_refused_by_a_coordinator_that_has_moved_away_and_ba
     assert [kind for _, kind, _ in markers(one, 0)] == ["COMMIT"]
 
 
+@pytest.mark.proves("moved-transaction")
 @VERSIONS
 async def test_a_decided_transaction_is_completed_by_the_next_coordinator(
     nodes: CoordinatorCluster, version: int
@@ -141,6 +144,7 @@ async def test_the_coordinators_broker_dies_amid_a_transaction(
         assert {kind for _, kind, _ in markers(node, index)} == {"COMMIT"}
 
 
+@pytest.mark.proves("marker-of-a-former-coordinator")
 async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its_successor_has_written_to(
     nodes: CoordinatorCluster,
 ) -> None:
@@ -173,6 +177,7 @@ async def test_zombie_coordinators_marker_is_refused_by_every_partition_that_its
     assert await there.end() == 0
 
 
+@pytest.mark.proves("coordinator-without-a-session")
 async def test_zombie_coordinator_decides_nothing(nodes: CoordinatorCluster) -> None:
     """Its session is over, but the coordinator does not know it yet."""
     one, two = await nodes.open(1, 2)
@@ -190,6 +195,7 @@ async def test_zombie_coordinator_decides_nothing(nodes: CoordinatorCluster) -> 
     assert markers(two, 1)[-1][1] == "ABORT"
 
 
+@pytest.mark.proves("coordinator-without-a-session")
 async def test_a_request_that_waited_for_the_lock_is_not_answered_from_stale_state(nodes: CoordinatorCluster) -> None:
     one, _ = await nodes.open(1, 2)
     mine = await begin(nodes)
@@ -207,6 +213,7 @@ async def test_a_request_that_waited_for_the_lock_is_not_answered_from_stale_sta
     assert await adding is ErrorCode.NOT_COORDINATOR
 
 
+@pytest.mark.proves("marker-retried-after-a-move")
 @VERSIONS
 async def test_marker_retried_after_its_reply_was_lost_is_written_once(nodes: CoordinatorCluster, version: int) -> None:
     one, two = await nodes.open(1, 2)
@@ -223,6 +230,7 @@ async def test_marker_retried_after_its_reply_was_lost_is_written_once(nodes: Co
     assert (len(one.wires.asked(MARKERS)), len(markers(two, 1))) == (2, 1)
 
 
+@pytest.mark.proves("marker-retried-after-a-move")
 async def test_markers_that_were_given_up_and_arrive_late_do_not_end_the_next_transaction(
     nodes: CoordinatorCluster,
 ) -> None:
@@ -247,6 +255,7 @@ async def test_markers_that_were_given_up_and_arrive_late_do_not_end_the_next_tr
     assert await mine.end() == 0
 
 
+@pytest.mark.proves("marker-for-a-former-leader")
 async def test_a_partition_that_moves_while_its_marker_is_under_way_gets_it_at_its_next_leader(
     nodes: CoordinatorCluster,
 ) -> None:
@@ -289,6 +298,7 @@ async def test_one_request_carries_all_markers_queued_for_a_broker(nodes: Coordi
     assert len(markers(two, 1)) == 10
 
 
+@pytest.mark.proves("moved-transaction")
 async def test_the_timeout_sweep_is_the_next_coordinators(nodes: CoordinatorCluster) -> None:
     one, two = await nodes.open(1, 2, **{"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"})
     producer = await (await one.producer(2, nodes.name_at(0))).init(timeout_ms=300)
@@ -322,6 +332,7 @@ def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
 Hold = Callable[[CoordinatorCluster, CoordinatorBroker], Awaitable[None]]
 
 
+@pytest.mark.proves("epochs-used-up-amid-a-move")
 @pytest.mark.parametrize("step", ["before the decision", "decided", "markers written", "complete"])
 @pytest.mark.parametrize("how", ["end", "new instance", "timeout"])
 async def test_producer_id_rotation_across_a_failover_at_each_step(
@@ -404,6 +415,7 @@ async def test_each_broker_lists_and_describes_its_own_transactions(nodes: Coord
     assert [row.error_code for row in described.transaction_states] == [0, ErrorCode.NOT_COORDINATOR]
 
 
+@pytest.mark.proves("foreign-hanging-transaction")
 async def test_a_hanging_transaction_is_ended_only_if_no_coordinator_knows_it(nodes: CoordinatorCluster) -> None:
     """Any broker may be the coordinator, so all are asked. A broker that does not answer may be the one."""
     one, two = await nodes.open(1, 2)

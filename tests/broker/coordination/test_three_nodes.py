@@ -151,6 +151,7 @@ async def read_all(nodes: Nodes, topic: str, count: int) -> list[bytes]:
         return values
 
 
+@pytest.mark.proves("moved-transaction")
 async def test_exactly_once_while_every_broker_in_turn_goes_and_comes_back(nodes: Nodes) -> None:
     async with Admin(bootstrap_servers=nodes.bootstrap) as admin:
         await admin.create_topics([NewTopic("in", 3, 3), NewTopic("out", 3, 3)])

@@ -49,6 +49,7 @@ async def send(there: TransactionalProducer, value: bytes = b"x", **more: Any) -
     return ErrorCode((await there.send(request)).error_code)
 
 
+@pytest.mark.proves("late-batch-at-another-broker")
 @VERSIONS
 async def test_batch_is_appended_if_the_coordinator_knows_the_transaction_to_be_open_and_to_include_the_partition(
     nodes: CoordinatorCluster, version: int
@@ -66,6 +67,7 @@ async def test_batch_is_appended_if_the_coordinator_knows_the_transaction_to_be_
     assert [kind for _, kind, _ in markers(two, 1)] == ["COMMIT"]
 
 
+@pytest.mark.proves("late-batch-at-another-broker")
 @VERSIONS
 async def test_hanging_transaction_a_produce_after_the_marker_is_refused(
     nodes: CoordinatorCluster, version: int
@@ -117,6 +119,7 @@ async def test_the_coordinator_is_asked_where_it_is_now(nodes: CoordinatorCluste
     assert len(one.wires.asked(VERIFY)) == 1, "and no longer there"
 
 
+@pytest.mark.proves("append-behind-the-marker")
 @VERSIONS
 async def test_a_marker_between_verification_and_append_is_noticed(nodes: CoordinatorCluster, version: int) -> None:
     """The coordinator confirms the transaction, then ends it. The marker arrives before the confirmation."""
@@ -143,6 +146,7 @@ async def test_a_marker_between_verification_and_append_is_noticed(nodes: Coordi
     assert [kind for _, kind, _ in markers(two, 1)] == ["ABORT"]
 
 
+@pytest.mark.proves("append-behind-the-marker")
 async def test_a_marker_that_changes_nothing_in_the_log_is_noticed_too(nodes: CoordinatorCluster) -> None:
     """The last transaction had the same outcome, and this one has written nothing here.
 
@@ -170,6 +174,7 @@ async def test_a_marker_that_changes_nothing_in_the_log_is_noticed_too(nodes: Co
     assert not is_open(two, 1)
 
 
+@pytest.mark.proves("append-behind-the-marker")
 async def test_a_change_of_leader_between_verification_and_append_is_noticed(nodes: CoordinatorCluster) -> None:
     """Another leader may have written the marker."""
     _, two, mine, there = await apart(nodes, 1)
@@ -261,6 +266,7 @@ async def test_offsets_are_part_of_a_transaction_that_another_broker_coordinates
     assert one.groups.shards.of(group) is None
 
 
+@pytest.mark.proves("append-behind-the-marker")
 @VERSIONS
 async def test_offsets_that_come_when_the_marker_has_been_are_refused(nodes: CoordinatorCluster, version: int) -> None:
     one, two, mine, there = await apart(nodes, version)
@@ -291,6 +297,7 @@ async def test_offsets_for_a_group_that_another_broker_coordinates_are_not_taken
     assert await there.commit_offsets({0: 5}, group_id=nodes.name_at(0, "g")) == [ErrorCode.NOT_COORDINATOR]
 
 
+@pytest.mark.proves("pending-offsets-of-a-moved-group")
 async def test_failover_of_the_group_with_offsets_pending(nodes: CoordinatorCluster) -> None:
     """The offsets are unstable at the next coordinator of the group until it gets the marker."""
     one, two, mine, there = await apart(nodes, 2)
@@ -307,6 +314,7 @@ async def test_failover_of_the_group_with_offsets_pending(nodes: CoordinatorClus
     assert (found is not None and found.offset, two.ask.unstable(group)) == (5, [])
 
 
+@pytest.mark.proves("pending-offsets-of-a-moved-group")
 async def test_failover_of_both_coordinators_with_offsets_pending(nodes: CoordinatorCluster) -> None:
     one, two, mine, there = await apart(nodes, 2)
     group = nodes.name_at(1, "g")
@@ -319,6 +327,7 @@ async def test_failover_of_both_coordinators_with_offsets_pending(nodes: Coordin
     assert one.ask.unstable(group) == []
 
 
+@pytest.mark.proves("marker-at-the-next-coordinator")
 async def test_marker_that_comes_before_the_pending_offsets_are_loaded_decides_them(nodes: CoordinatorCluster) -> None:
     one, two, mine, there = await apart(nodes, 2)
     group = nodes.name_at(1, "g")

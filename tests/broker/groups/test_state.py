@@ -640,6 +640,7 @@ def test_kip345_takeover_during_a_rebalance_fences_the_waiting_incarnation() -> 
     assert room.joined(new).generation_id == 3
 
 
+@pytest.mark.proves("takeover-of-a-static-member")
 def test_kip345_a_stored_takeover_that_no_longer_fits_the_group_is_answered_with_the_error() -> None:
     """While the takeover is stored, a member joins that shares no assignor with the new incarnation.
 

@@ -181,6 +181,7 @@ async def test_transaction_that_wrote_nothing_here_may_end_here(group_broker: Gr
 # --- restarts ---
 
 
+@pytest.mark.proves("marker-before-offsets-are-loaded")
 async def test_offsets_pending_over_a_restart_are_decided_by_the_marker_after_it(group_broker: GroupBroker) -> None:
     await group_broker.commit({0: 1})
     await group_broker.hold({0: 5}, producer_id=7)
@@ -194,6 +195,7 @@ async def test_offsets_pending_over_a_restart_are_decided_by_the_marker_after_it
     assert [await group_broker.offset(p) for p in (0, 1)] == [5, -1]
 
 
+@pytest.mark.proves("marker-before-offsets-are-loaded")
 @pytest.mark.parametrize("turns", [0, 6])
 async def test_marker_before_the_pending_offsets_are_loaded(turns: int) -> None:
     """The transaction coordinator may be ready before the group coordinator.
@@ -221,6 +223,7 @@ async def test_marker_before_the_pending_offsets_are_loaded(turns: int) -> None:
     await group_broker.close()
 
 
+@pytest.mark.proves("marker-written-twice")
 async def test_a_marker_applied_twice_ends_nothing_else(group_broker: GroupBroker) -> None:
     """Its reply was lost, or it was written before a crash and again afterwards."""
     await group_broker.hold({0: 5})

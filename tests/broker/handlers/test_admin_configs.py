@@ -66,6 +66,7 @@ async def test_a_topic_has_every_topic_setting_with_its_source(broker: Harness, 
     assert not any(row.read_only or row.is_sensitive for row in rows.values())
 
 
+@pytest.mark.proves("secrets-shown")
 async def test_secrets_of_a_broker_are_described_without_their_values(start_broker: StartBroker) -> None:
     secrets = [name for name, setting in BROKER_SETTINGS.items() if setting.kind is ConfigType.PASSWORD]
     assert {"ssl.key.password", "ssl.keystore.key", "etcd.password"} <= set(secrets)

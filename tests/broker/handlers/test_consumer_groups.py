@@ -198,6 +198,7 @@ async def never_heard(broker: Harness) -> tuple[HeartbeatingMember, Heartbeating
     return one, three
 
 
+@pytest.mark.proves("assignment-never-heard-of")
 async def test_a_member_need_not_revoke_what_it_never_heard_of(broker: Harness) -> None:
     """Its partitions do not change, so it acknowledges nothing.
 
@@ -210,6 +211,7 @@ async def test_a_member_need_not_revoke_what_it_never_heard_of(broker: Harness) 
     assert len(one.owned) == len(three.owned) == 3
 
 
+@pytest.mark.proves("assignment-never-heard-of")
 async def test_a_member_that_has_adopted_meanwhile_what_it_did_not_name_revokes_it(broker: Harness) -> None:
     """Java's consumer names the partitions that it has adopted, and may adopt more while the heartbeat is under way."""
     one, three = await never_heard(broker)
@@ -376,6 +378,7 @@ async def test_offsets_are_fetched_by_a_member_at_its_epoch_or_by_nobody_in_part
     assert (await one.fetch(0, epoch=1, is_named=False)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.proves("revocation-in-parts")
 async def test_a_member_with_more_to_revoke_no_longer_commits_what_it_has_revoked(broker: Harness) -> None:
     """Its epoch grows with each acknowledged revocation, although it is still below the group's epoch."""
     one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")
@@ -398,6 +401,7 @@ async def test_a_member_with_more_to_revoke_no_longer_commits_what_it_has_revoke
     assert (one.epoch, len(one.owned), len(two.owned), len(three.owned)) == (three.epoch, 2, 2, 2)
 
 
+@pytest.mark.proves("lost-answer-to-a-revocation")
 async def test_a_lost_answer_that_asked_for_one_more_revocation_fences_nobody(broker: Harness) -> None:
     """The epoch has grown. The member still owns a partition and does not know that it must revoke it."""
     one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")
@@ -588,6 +592,7 @@ async def test_settings_of_a_group_are_in_force_from_its_next_heartbeat_on(broke
     assert await one.beat(topic_partitions=None) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.proves("late-heartbeat")
 async def test_a_heartbeat_that_arrives_late_over_an_abandoned_connection_changes_nothing(broker: Harness) -> None:
     one = await member(broker, "a")
     assert await one.beat() == 0
@@ -602,6 +607,7 @@ async def test_a_heartbeat_that_arrives_late_over_an_abandoned_connection_change
     assert answer.assignment is not None, "the member is told what it has to revoke"
 
 
+@pytest.mark.proves("late-heartbeat")
 async def test_a_join_that_arrives_late_over_an_abandoned_connection_releases_nothing(broker: Harness) -> None:
     one = await member(broker, "a")
     late_join = one.request()

@@ -295,6 +295,7 @@ async def test_state_of_ended_transactions_is_dropped_behind_an_open_one() -> No
 # --- the other requests --------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("end-beyond-the-stable-offset")
 async def test_list_offsets_ends_at_the_last_stable_offset(broker: Harness, wire: Wire) -> None:
     partition = await opened(broker, wire)
     for value, timestamp in ((b"a", 1000), (b"b", 3000)):
@@ -313,6 +314,7 @@ async def test_list_offsets_ends_at_the_last_stable_offset(broker: Harness, wire
     assert await latest(wire, READ_COMMITTED) == (4, -1)
 
 
+@pytest.mark.proves("delete-records-amid-a-transaction")
 async def test_delete_records_amid_a_transaction_moves_the_stable_offset_with_the_start(
     broker: Harness, wire: Wire
 ) -> None:

@@ -55,6 +55,7 @@ async def test_topics_are_created_when_both_sides_allow_it(start_broker: StartBr
     assert (await metadata(wire, ["t"], create=True)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.proves("topic-names")
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "ä", "a\x00b"])
 @pytest.mark.parametrize("create", [False, True])
 async def test_illegal_names_are_refused(wire: Wire, name: str, create: bool) -> None:
@@ -110,6 +111,7 @@ async def test_clients_get_the_advertised_address(start_broker: StartBroker) -> 
     assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.proves("metadata-without-brokers")
 async def test_the_answering_broker_is_listed_without_any_session(start_broker: StartBroker) -> None:
     """The store was unreachable for longer than all sessions.
 

@@ -184,6 +184,7 @@ async def test_the_marks_of_kafkajs_for_the_ends_of_a_log_are_stored(broker: Har
     assert await committed(await broker.wire(), "g", 0, 1) == [offset, 7]
 
 
+@pytest.mark.proves("invalid-values")
 @pytest.mark.parametrize("offset", [-3, -(2**63)])
 async def test_negative_offsets_are_refused_alone(broker: Harness, offset: int) -> None:
     one = await member(broker)
@@ -245,6 +246,7 @@ async def test_commits_of_one_connection_apply_in_order(synced_broker: Harness) 
     assert await committed(await synced_broker.wire(), "g", 0) == live
 
 
+@pytest.mark.proves("late-offset-commit")
 async def test_a_late_commit_over_a_replaced_connection_closes_it(broker: Harness) -> None:
     one = await member(broker)
     await one.enter()

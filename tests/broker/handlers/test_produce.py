@@ -117,6 +117,7 @@ BAD_BATCHES: dict[str, tuple[Any, ErrorCode]] = {
 }
 
 
+@pytest.mark.proves("invalid-batch")
 @pytest.mark.parametrize("what", BAD_BATCHES)
 async def test_an_invalid_batch_is_refused_and_not_appended(broker: Harness, what: str) -> None:
     records, code = BAD_BATCHES[what]
@@ -209,6 +210,7 @@ async def test_a_retry_is_answered_with_the_first_offset_and_not_appended_also_a
     assert await wire.values("t") == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
+@pytest.mark.proves("first-sequence-of-an-epoch")
 async def test_gaps_old_epochs_and_new_epochs_that_do_not_start_at_0_are_refused(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("t")
@@ -225,6 +227,7 @@ async def test_gaps_old_epochs_and_new_epochs_that_do_not_start_at_0_are_refused
     assert await wire.values("t") == [b"a", b"b"]
 
 
+@pytest.mark.proves("batch-before-its-predecessor")
 @pytest.mark.parametrize("partition", [0, 1])
 async def test_later_batches_do_not_overtake_a_temporarily_refused_batch(broker: Harness, partition: int) -> None:
     wire = await broker.wire()
@@ -297,6 +300,7 @@ async def test_a_compacted_topic_refuses_records_that_cannot_be_read(broker: Har
     assert broker.log.of("request_failed") == []
 
 
+@pytest.mark.proves("decompression-bomb")
 async def test_a_compacted_topic_refuses_a_decompression_bomb(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("t", cleanup_policy="compact")

@@ -29,6 +29,7 @@ def altered(data: bytes, body: bytes | None = None, **fields: int) -> bytes:
     return pack_batch(replace(read_header(data), **fields), data[HEADER_BYTES:] if body is None else body)
 
 
+@pytest.mark.proves("unreadable-batch")
 @CODECS
 async def test_random_bytes_under_a_good_crc_are_not_stored(wire: Wire, codec: int) -> None:
     await wire.create_topic("t")
@@ -38,6 +39,7 @@ async def test_random_bytes_under_a_good_crc_are_not_stored(wire: Wire, codec: i
     assert (await wire.produce("t", batch(b"good", codec=codec))).base_offset == 0
 
 
+@pytest.mark.proves("invalid-batch")
 @CODECS
 async def test_two_billion_records_in_eight_bytes_are_not_stored(wire: Wire, codec: int) -> None:
     await wire.create_topic("t")
@@ -47,6 +49,7 @@ async def test_two_billion_records_in_eight_bytes_are_not_stored(wire: Wire, cod
     assert (await wire.produce("t", batch(b"good"))).base_offset == 0
 
 
+@pytest.mark.proves("invalid-values")
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -64,6 +67,7 @@ async def test_invalid_batch_headers_are_refused(wire: Wire, fields: dict[str, i
     assert (ErrorCode(row.error_code), row.base_offset) == (code, -1)
 
 
+@pytest.mark.proves("invalid-values")
 @CODECS
 async def test_a_missing_max_timestamp_is_computed(wire: Wire, codec: int) -> None:
     """As in Kafka: sarama below 1.45.1 sets none, and lookups by time need it."""
@@ -81,6 +85,7 @@ async def test_a_missing_max_timestamp_is_computed(wire: Wire, codec: int) -> No
     assert (answer.topics[0].partitions[0].offset, answer.topics[0].partitions[0].timestamp) == (1, NOW + 30)
 
 
+@pytest.mark.proves("invalid-values")
 async def test_each_records_timestamp_has_to_be_within_bounds(wire: Wire) -> None:
     """Also the timestamps of single records, not only those in the header."""
     await wire.create_topic("t", message_timestamp_after_max_ms="1000", message_timestamp_before_max_ms=str(10**15))
@@ -154,6 +159,7 @@ async def slow(start_broker: StartBroker) -> Harness:
     return broker
 
 
+@pytest.mark.proves("checks-block")
 async def test_batches_keep_their_order_when_some_checks_are_long(slow: Harness) -> None:
     wire = await slow.wire()
     await wire.create_topic("t")
@@ -168,6 +174,7 @@ async def test_batches_keep_their_order_when_some_checks_are_long(slow: Harness)
     assert (again.error_code, again.base_offset) == (0, 6001)
 
 
+@pytest.mark.proves("checks-block")
 async def test_other_connections_are_served_during_record_checks(slow: Harness) -> None:
     """Some 200 slices of checks are queued."""
     busy = [await slow.wire() for _ in range(5)]

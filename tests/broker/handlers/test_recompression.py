@@ -82,6 +82,7 @@ async def test_max_message_bytes_applies_to_received_and_stored_batches(broker: 
         assert (await wire.produce(topic, batch(bytes(size // 2), codec=LZ4))).error_code == 0
 
 
+@pytest.mark.proves("decompression-bomb")
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
 async def test_a_decompression_bomb_gets_message_too_large(broker: Harness, wire: Wire, codec: int) -> None:
     await wire.create_topic("t", compression_type="snappy")
@@ -158,6 +159,7 @@ async def test_the_topics_compression_level_is_used() -> None:
 # --- effects on other requests ---
 
 
+@pytest.mark.proves("recompression-blocks")
 async def test_a_small_batch_does_not_wait_behind_large_ones() -> None:
     recompressor = Recompressor(Limits().recompressed_at_once_bytes)
     target = Target(GZIP, 9, 16 * MIB)
@@ -173,6 +175,7 @@ async def test_a_small_batch_does_not_wait_behind_large_ones() -> None:
     assert order == ["small", "middle", "large 0", "large 1", "large 2"]
 
 
+@pytest.mark.proves("recompression-blocks")
 async def test_a_large_batch_is_worked_on_in_many_turns_and_one_slice_at_a_time() -> None:
     recompressor = Recompressor(Limits().recompressed_at_once_bytes)
     large = batch(noise(4 * MIB), codec=GZIP)
@@ -187,6 +190,7 @@ async def test_a_large_batch_is_worked_on_in_many_turns_and_one_slice_at_a_time(
     assert turns > 2 * 2 * (4 * MIB) // (32 * KIB), "32 KiB a turn: out of gzip, and into lz4"
 
 
+@pytest.mark.proves("recompression-blocks")
 async def test_what_a_turn_recompresses_at_once_is_bounded() -> None:
     recompressor = Recompressor(Limits().recompressed_at_once_bytes)
     small = batch(noise(40 * KIB))

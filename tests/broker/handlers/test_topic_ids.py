@@ -265,6 +265,7 @@ def produced(response: Any) -> tuple[bytes, int, int]:
     return topic.topic_id, row.error_code, row.base_offset
 
 
+@pytest.mark.proves("record-for-a-deleted-topic")
 async def test_a_batch_for_the_id_of_a_deleted_topic_is_not_appended_to_its_successor(
     broker: Harness, wire: Wire
 ) -> None:
@@ -274,6 +275,7 @@ async def test_a_batch_for_the_id_of_a_deleted_topic_is_not_appended_to_its_succ
     assert await wire.values("t") == [b"new", b"sent"]
 
 
+@pytest.mark.proves("record-for-a-deleted-topic")
 async def test_a_batch_that_waits_while_its_topic_is_created_anew_is_refused(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,6 +373,7 @@ async def test_offsets_are_committed_and_read_by_id(broker: Harness, wire: Wire)
     assert await committed(wire) == {t: (0, 7), u: (0, 8)}
 
 
+@pytest.mark.proves("committed-offset-of-a-deleted-topic")
 async def test_no_offset_of_a_deleted_topic_is_carried_over_to_its_successor(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t")
     old = topic_id(broker)

@@ -295,6 +295,7 @@ async def test_client_names_are_bounded_in_the_ledger(broker: Harness) -> None:
     assert (len(row.client_id), len(row.fences[0].client_id), len(row.fences[0].note)) == (200, 200, 200)
 
 
+@pytest.mark.proves("client-writes-control-batches")
 @pytest.mark.parametrize(
     ("commit", "code"), [(True, ErrorCode.CLUSTER_AUTHORIZATION_FAILED), (False, ErrorCode.INVALID_TXN_STATE)]
 )
@@ -320,6 +321,7 @@ async def test_batched_add_partitions_is_not_served_to_clients(broker: Harness) 
     assert await wire.closed_by_peer()
 
 
+@pytest.mark.proves("late-transaction-request")
 @pytest.mark.parametrize("late", ["commit", "abort", "add"])
 async def test_late_request_of_transaction_n_arriving_in_n_plus_1_over_the_old_connection(
     broker: Harness, late: str

@@ -155,6 +155,7 @@ async def test_late_offset_commit_of_an_ended_transaction_is_refused(broker: Har
     assert await stable_offsets(one.wire, 0) == [(0, 5)]
 
 
+@pytest.mark.proves("late-transaction-request")
 async def test_late_offset_commit_arriving_in_the_next_transaction_is_refused_by_its_epoch(
     start_broker: StartBroker,
 ) -> None:
@@ -172,6 +173,7 @@ async def test_late_offset_commit_arriving_in_the_next_transaction_is_refused_by
     assert await stable_offsets(one.wire, 0) == [(0, 9)]
 
 
+@pytest.mark.proves("offsets-of-an-old-generation")
 async def test_an_old_generations_txn_offset_commit_is_refused_kip447(broker: Harness, version: int) -> None:
     first, second = await enter_two(broker)
     one = await producer(broker, version)
@@ -197,6 +199,7 @@ async def test_fenced_static_member_cannot_commit(broker: Harness, version: int)
 # --- rebalances and failovers with offsets pending ---
 
 
+@pytest.mark.proves("pending-offsets-at-a-rebalance")
 async def test_rebalance_with_offsets_pending_keeps_the_new_owner_waiting_until_they_are_decided(
     broker: Harness, version: int
 ) -> None:
@@ -220,6 +223,7 @@ async def test_rebalance_with_offsets_pending_keeps_the_new_owner_waiting_until_
     assert await stable_offsets(new.wire, 0, 1) == [(0, 5), (0, 7)]
 
 
+@pytest.mark.proves("pending-offsets-at-a-rebalance")
 async def test_failover_with_offsets_pending_ends_them_with_the_old_instance(broker: Harness, version: int) -> None:
     old = await producer(broker, version)
     assert await old.commit_offsets({0: 5}) == [0]
@@ -259,6 +263,7 @@ async def test_transaction_that_times_out_gives_its_offsets_up(start_broker: Sta
     assert await one.end() in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 
+@pytest.mark.proves("pending-offsets-at-a-rebalance")
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_sigkill_between_the_offsets_and_their_decision(tmp_path: Path, version: int, durability: str) -> None:
     process = BrokerProcess(tmp_path / "data", **{"durability": durability, "transaction.version": str(version)})
@@ -319,6 +324,7 @@ async def test_deleted_offsets_do_not_come_back_when_the_transaction_commits(bro
 # --- reading ---
 
 
+@pytest.mark.proves("stable-offsets")
 async def test_unstable_offset_commit_only_with_require_stable(broker: Harness, version: int) -> None:
     one = await producer(broker, version)
     assert await (await member(broker)).commit({0: 1, 1: 2}) == [0, 0]
@@ -367,6 +373,7 @@ async def test_oldest_version_of_the_request_is_served(broker: Harness, version:
     assert await committed(one.wire, "g", 0) == [5]
 
 
+@pytest.mark.proves("late-transaction-request")
 async def test_late_offset_commit_over_a_replaced_connection_closes_it(
     start_broker: StartBroker,
 ) -> None:

@@ -93,6 +93,7 @@ async def test_partition_that_was_not_added_is_refused_kip890(modern: Harness, a
     assert await stable_end(one.wire) == (0, 0)
 
 
+@pytest.mark.proves("records-after-the-marker")
 async def test_hanging_transaction_a_produce_after_the_marker_is_refused(broker: Harness, version: int) -> None:
     """It would open a transaction without an end: the last stable offset would never advance."""
     one = await producer(broker, version)
@@ -104,6 +105,7 @@ async def test_hanging_transaction_a_produce_after_the_marker_is_refused(broker:
     assert await stable_end(one.wire) == (2, 2)
 
 
+@pytest.mark.proves("late-transaction-request")
 async def test_late_produce_of_a_transaction_arriving_in_the_next_one_is_refused(broker: Harness, version: int) -> None:
     one = await producer(broker, version)
     late = one.produce_request("out", b"late", partition=1, sequence=0)
@@ -118,6 +120,7 @@ async def test_late_produce_of_a_transaction_arriving_in_the_next_one_is_refused
     assert await stable_end(one.wire, 1) == ((1, 1) if version == 1 else (0, 0))  # the marker, where it was added
 
 
+@pytest.mark.proves("late-transaction-request")
 async def test_late_produce_into_a_partition_of_the_next_transaction_is_refused_by_its_epoch(modern: Harness) -> None:
     """Transaction version 2: version 1 cannot detect this request as late."""
     one = await producer(modern)

@@ -146,6 +146,7 @@ BAD_INPUT = {
 }
 
 
+@pytest.mark.proves("invalid-frame", "unknown-version")
 @pytest.mark.parametrize("what", BAD_INPUT)
 async def test_bad_input_closes_its_connection_and_logs_the_reason(bench: Bench, what: str) -> None:
     data, reason = BAD_INPUT[what]
@@ -181,6 +182,7 @@ async def test_another_protocol_is_named_in_the_log(bench: Bench, data: bytes, f
         await wire.close()
 
 
+@pytest.mark.proves("invalid-frame")
 async def test_a_partial_frame_of_a_disconnected_peer_is_dropped(bench: Bench) -> None:
     """Cut at every byte: a partial frame is not served, and other connections are not affected."""
     await bench.start()
@@ -235,6 +237,7 @@ async def test_api_versions_vectors_of_the_contract(bench: Bench) -> None:
     await wire.close()
 
 
+@pytest.mark.proves("unknown-version")
 @pytest.mark.parametrize("version", range(5))
 async def test_api_versions_is_answered_in_every_version(bench: Bench, version: int) -> None:
     await bench.start()

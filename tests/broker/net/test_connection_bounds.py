@@ -93,6 +93,7 @@ def big_fetch(bench: Bench, size: int) -> None:
     bench.handlers[FETCH] = fetch
 
 
+@pytest.mark.proves("client-that-never-reads")
 async def test_a_client_that_never_reads_is_not_read_either(bench: Bench) -> None:
     big_fetch(bench, 4 << 20)
     await bench.start()
@@ -110,6 +111,7 @@ async def test_a_client_that_never_reads_is_not_read_either(bench: Bench) -> Non
     await wire.close()
 
 
+@pytest.mark.proves("client-that-never-reads")
 async def test_with_full_answer_memory_fetches_wait_and_unread_connections_are_closed() -> None:
     bench = Bench()
     big_fetch(bench, 8 << 20)
@@ -140,6 +142,7 @@ async def test_idle_connections_are_closed_unless_a_request_is_unanswered() -> N
     await bench.stop()
 
 
+@pytest.mark.proves("slow-frames")
 async def test_a_frame_that_arrives_too_slowly_closes_its_connection(bench: Bench) -> None:
     await bench.start(Limits(partial_frame_timeout_ms=150))
     wire = await bench.wire()
@@ -170,6 +173,7 @@ async def test_a_partial_frame_does_not_time_out_while_reading_is_paused(bench: 
     await wire.close()
 
 
+@pytest.mark.proves("unauthenticated-clients")
 async def test_connections_beyond_the_maximum_are_closed(bench: Bench) -> None:
     await bench.start(max_connections="2")
     first, second = await bench.wire(), await bench.wire()

@@ -89,6 +89,7 @@ def frame(key: int, version: int, body: bytes) -> bytes:
     return (len(head) + len(body)).to_bytes(4, "big") + head + body
 
 
+@pytest.mark.proves("empty-message")
 @pytest.mark.parametrize("rows", [0, 1], ids=["empty lists", "lists of one empty element"])
 async def test_empty_requests_are_answered_or_close_their_connection(broker: Harness, rows: int) -> None:
     asked = {}

@@ -66,6 +66,7 @@ def fetches_of(bench: Bench, size: int) -> list[str]:
 # --- turns ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("one-client-blocks-others")
 async def test_a_pipelining_connection_lets_others_take_turns() -> None:
     bench = Bench()
     await bench.start()

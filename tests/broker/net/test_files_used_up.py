@@ -86,6 +86,7 @@ async def produce(wire: Wire, topic: str, partition: int) -> int:
     return (await wire.produce(topic, batch(b"v" * 300), partition=partition)).error_code
 
 
+@pytest.mark.proves("no-more-files")
 async def test_partitions_beyond_the_file_limit_are_refused_and_others_served(make: Make) -> None:
     broker = await make().start(LIMIT)
     wire = await Wire.connect(broker.port)
@@ -117,6 +118,7 @@ async def test_partitions_beyond_the_file_limit_are_refused_and_others_served(ma
     assert await again.stop() == 0
 
 
+@pytest.mark.proves("no-more-files")
 async def test_descriptors_are_reserved_for_logs(make: Make) -> None:
     broker = await make().start(LIMIT)
     wire = await Wire.connect(broker.port)

@@ -68,6 +68,7 @@ def test_the_memory_of_a_large_frame_grows_as_its_bytes_arrive() -> None:
     assert buffer.held_bytes == 0
 
 
+@pytest.mark.proves("invalid-frame")
 @pytest.mark.parametrize(
     ("size", "api", "fits"),
     [

@@ -170,6 +170,7 @@ def test_a_closed_connection_releases_its_memory() -> None:
         peers.memory.give_back(peers.holdings["b"], 11)
 
 
+@pytest.mark.proves("innocent-client-closed")
 def test_a_small_queued_request_does_not_close_its_connection() -> None:
     peers = FramePeers()
     peers.memory.take(peers.open("small request"), 5)
@@ -197,6 +198,7 @@ def test_a_connection_that_just_began_to_send_is_not_closed() -> None:
     assert peers.evicted == ["much", "favoured"]
 
 
+@pytest.mark.proves("innocent-client-closed")
 def test_a_connection_holding_nothing_may_send_with_memory_exhausted() -> None:
     peers = FramePeers()
     peers.memory.take(peers.open("much"), 1000)

@@ -54,6 +54,7 @@ def test_an_ended_handshake_makes_room_once() -> None:
     assert handshakes.snapshot() == []
 
 
+@pytest.mark.proves("unauthenticated-clients")
 @pytest.mark.parametrize(
     ("one", "other", "are_same"),
     [

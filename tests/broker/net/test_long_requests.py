@@ -407,6 +407,7 @@ def with_broker(loop: VirtualLoop, talk: Callable[[Node], Any]) -> None:
         loop.close()
 
 
+@pytest.mark.proves("one-client-blocks-others")
 @pytest.mark.parametrize("name", tiered(REQUESTS, lambda name: name in FREQUENT))
 def test_no_turn_of_the_loop_is_long(name: str, virtual: VirtualLoop) -> None:
     async def talk(node: Node) -> None:

@@ -34,6 +34,7 @@ def descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.proves("idle-connections")
 @pytest.mark.thorough
 @pytest.mark.usefixtures("descriptors")
 async def test_ten_thousand_idle_connections(tmp_path: Path) -> None:

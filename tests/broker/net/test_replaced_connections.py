@@ -29,6 +29,7 @@ async def begun(broker: Harness) -> TransactionalProducer:
     return one
 
 
+@pytest.mark.proves("replaced-connection")
 async def test_a_late_produce_over_a_replaced_connection_closes_it(broker: Harness) -> None:
     one = await begun(broker)
     late = one.produce_request("t", b"late")
@@ -44,6 +45,7 @@ async def test_a_late_produce_over_a_replaced_connection_closes_it(broker: Harne
     assert [line["reason"] for line in broker.log.of("connection_closed")] == ["stale_connection"]
 
 
+@pytest.mark.proves("replaced-connection")
 async def test_late_offsets_over_a_replaced_connection_close_it(broker: Harness) -> None:
     one = await begun(broker)
     assert await one.add_group() == 0

@@ -227,6 +227,7 @@ async def test_a_client_that_expects_another_host_is_named(start_tls: Any, autho
     assert (await failure(broker))["reason"] == "client_refused_certificate"
 
 
+@pytest.mark.proves("invalid-certificates")
 async def test_an_expired_certificate_of_the_broker_is_named(start_tls: Any, tmp_path: Path) -> None:
     late = Authority(tmp_path / "late")
     broker = await start_tls(ssl_keystore_location=str(late.issue("server", "localhost", days=-1)))
@@ -258,6 +259,7 @@ async def test_a_missing_client_certificate_is_named(start_tls: Any, authority: 
     assert (await failure(broker))["reason"] == "no_client_certificate"
 
 
+@pytest.mark.proves("invalid-certificates")
 @pytest.mark.parametrize("client_auth", ["requested", "required"])
 async def test_a_client_certificate_of_an_unknown_ca_is_named(
     start_tls: Any, authority: Authority, stranger: Authority, client_auth: str
@@ -267,12 +269,14 @@ async def test_a_client_certificate_of_an_unknown_ca_is_named(
     assert (await failure(broker))["reason"] == "client_certificate_not_trusted"
 
 
+@pytest.mark.proves("invalid-certificates")
 async def test_an_expired_client_certificate_is_named(start_tls: Any, authority: Authority) -> None:
     broker = await start_tls(ssl_client_auth="required")
     await refused_at_once(broker, context_of(authority.ca_file, authority.issue("late", days=-1)))
     assert (await failure(broker))["reason"] == "client_certificate_expired"
 
 
+@pytest.mark.proves("invalid-certificates")
 async def test_a_client_certificate_with_a_weak_key_is_named(start_tls: Any, authority: Authority, weak: Path) -> None:
     broker = await start_tls(ssl_client_auth="required", ssl_truststore_location=str(weak))
     context = context_of(authority.ca_file)
@@ -284,6 +288,7 @@ async def test_a_client_certificate_with_a_weak_key_is_named(start_tls: Any, aut
     assert "RSA of 2048 bits" in str(line["do"])
 
 
+@pytest.mark.proves("invalid-certificates")
 async def test_a_weak_key_of_a_listener_stops_the_start(start_tls: Any, weak: Path) -> None:
     with pytest.raises(ConfigError, match="too weak; use RSA of 2048 bits"):
         await start_tls(ssl_keystore_location=str(weak))
@@ -312,6 +317,7 @@ def weak(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.proves("unauthenticated-clients")
 def test_renegotiation_is_off(authority: Authority) -> None:
     config = load(
         overrides=["listeners=SSL://127.0.0.1:0", f"ssl.keystore.location={authority.directory / 'server.pem'}"]
@@ -402,6 +408,7 @@ def limit(broker: Harness, **limits: int) -> None:
     server._handshakes._stalled_s = now.tls_handshake_stalled_ms / 1000
 
 
+@pytest.mark.proves("unauthenticated-clients")
 async def test_silent_connections_are_closed(start_tls: Any) -> None:
     broker = await start_tls()
     limit(broker, tls_handshake_timeout_ms=50)
@@ -411,6 +418,7 @@ async def test_silent_connections_are_closed(start_tls: Any) -> None:
     await wire.close()
 
 
+@pytest.mark.proves("unauthenticated-clients")
 async def test_a_long_handshake_is_closed(start_tls: Any) -> None:
     broker = await start_tls()
     limit(broker, tls_handshake_bytes_max=1_000)
@@ -421,6 +429,7 @@ async def test_a_long_handshake_is_closed(start_tls: Any) -> None:
     await wire.close()
 
 
+@pytest.mark.proves("unauthenticated-clients")
 async def test_half_open_handshakes_leave_room_for_others(start_tls: Any, authority: Authority) -> None:
     broker = await start_tls()
     limit(broker, tls_handshakes_per_address_max=8, tls_handshake_stalled_ms=0)

@@ -55,6 +55,7 @@ async def longest_turns(node: Node, loop: VirtualLoop, width: int) -> dict[str, 
     return found
 
 
+@pytest.mark.proves("one-client-blocks-others")
 def test_no_turn_of_the_loop_grows_with_the_rows_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "SLICE_STEPS", STEPS)
     found: list[dict[str, int]] = []

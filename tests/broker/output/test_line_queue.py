@@ -14,6 +14,7 @@ takes = st.tuples(st.just("take"), st.integers(0, 80), st.just(0))
 dones = st.tuples(st.just("done"), st.just(0), st.just(0))
 
 
+@pytest.mark.proves("lost-lines")
 @given(st.lists(st.one_of(puts, puts, puts, takes, dones), max_size=80))
 def test_every_line_is_written_in_order_or_counted_in_its_place(steps: list[tuple[str, object, int]]) -> None:
     queue = LineQueue(ROOMS)

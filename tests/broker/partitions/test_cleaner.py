@@ -251,6 +251,7 @@ def led_with(partition: Partition, *, follower_at: int) -> None:
     partition.note_replica(2, 1, follower_at, 0)
 
 
+@pytest.mark.proves("replica-away-for-long")
 async def test_tombstones_that_a_replica_has_not_fetched_are_kept(setup: CleanerSetup) -> None:
     partition = setup.partition("t", replace(COMPACTED, min_cleanable_dirty_ratio=0.0))
     fill(partition, [(b"a", b"1")], [(b"a", None)])

@@ -15,6 +15,8 @@ from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import ProduceResponsePartition
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 
+pytestmark = pytest.mark.proves("hanging-disk")
+
 
 @pytest.fixture
 async def nodes(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CoordinatorCluster]:

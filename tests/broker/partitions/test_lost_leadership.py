@@ -25,6 +25,8 @@ from semel_storage.log.log import Log
 from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, make_batch
 
+pytestmark = pytest.mark.proves("wait-after-lost-leadership")
+
 HERE, OTHER = 1, 2
 Make = Callable[[int], Partition]
 

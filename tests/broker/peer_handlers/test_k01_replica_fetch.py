@@ -196,6 +196,7 @@ async def test_wait_ends_by_time_and_by_a_request_to_end_it(leader: Replicant) -
     waiting.cancel()
 
 
+@pytest.mark.proves("old-leader-epoch")
 async def test_diverging_log_gets_the_diverging_epoch_and_no_progress(leader: Replicant) -> None:
     partition = leader.partition()
     leader.append(b"of epoch 0")
@@ -218,6 +219,7 @@ async def test_diverging_log_gets_the_diverging_epoch_and_no_progress(leader: Re
     assert partition.replicas.offsets[FOLLOWER] == 1
 
 
+@pytest.mark.proves("old-leader-epoch")
 async def test_leader_epochs_must_agree(leader: Replicant) -> None:
     """The leader ignores fetches of an old epoch (docs/reliability.md)."""
     partition = leader.partition()
@@ -374,6 +376,7 @@ async def test_fetch_with_a_stale_broker_epoch_keeps_the_session(leader: Replica
     assert follower.fetch() == {}
 
 
+@pytest.mark.proves("quiet-partition")
 async def test_session_covers_partitions_that_are_not_named(leader: Replicant) -> None:
     """The leader measures lag by fetches. For a partition without new records only the session's fetches count."""
     partition = leader.partition()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from broker.cluster.brokers import until
 from broker.replication.brokers import Replicant, ReplicationCluster
 from semel_broker.partitions.cleaner import Cleaner
 from semel_broker.partitions.partition import NOWHERE
 from semel_protocol.batch import read_header
 from support.logs import batch_of, pairs_of
+
+pytestmark = pytest.mark.proves("replica-away-for-long", "compacted-before-all-replicas")
 
 COMPACTED = {
     "cleanup.policy": "compact",

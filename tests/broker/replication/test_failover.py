@@ -21,6 +21,7 @@ def values(it: Replicant) -> list[bytes | None]:
     return [value for _, value in read_all(it.partition().log)]
 
 
+@pytest.mark.proves("truncation-at-the-high-watermark")
 async def test_two_fast_failovers_with_unequal_tails(cluster: ReplicationCluster) -> None:
     """Reliability, "truncating to HW instead of by leader epoch". The brokers are cut off between the elections."""
     brokers = one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
@@ -52,6 +53,7 @@ async def test_two_fast_failovers_with_unequal_tails(cluster: ReplicationCluster
     assert "committed_records_truncated" not in [event for it in brokers for event in it.log.events()]
 
 
+@pytest.mark.proves("truncation-at-the-high-watermark")
 async def test_high_watermark_of_a_new_leader_may_be_behind_and_loses_nothing(cluster: ReplicationCluster) -> None:
     """A follower learns the high watermark one fetch late. A replica that truncated its log there when it follows
     another leader would lose acknowledged records (KIP-101, first scenario)."""
@@ -70,6 +72,7 @@ async def test_high_watermark_of_a_new_leader_may_be_behind_and_loses_nothing(cl
     assert values(one) == [b"first", b"acknowledged"]
 
 
+@pytest.mark.proves("record-of-a-lost-leader")
 async def test_a_record_that_a_new_leader_never_had_is_no_retry_though_the_leader_deleted_its_offset(
     cluster: ReplicationCluster,
 ) -> None:
@@ -96,6 +99,7 @@ async def test_a_record_that_a_new_leader_never_had_is_no_retry_though_the_leade
     assert await one.put(b"only 1", **lost) == 2
 
 
+@pytest.mark.proves("old-leader-epoch")
 async def test_answer_of_an_old_epoch_is_not_taken(cluster: ReplicationCluster) -> None:
     """Reliability, "fetch replies of an old epoch counted": the answer arrives when the follower already has another
     leader.
@@ -119,6 +123,7 @@ async def test_answer_of_an_old_epoch_is_not_taken(cluster: ReplicationCluster) 
     assert three.replicator._fetchers[1].partitions == []
 
 
+@pytest.mark.proves("old-leader-epoch")
 async def test_same_leader_in_a_new_epoch_does_not_have_old_answers_counted_either(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2])
@@ -136,6 +141,7 @@ async def test_same_leader_in_a_new_epoch_does_not_have_old_answers_counted_eith
     assert await one.put(b"third") == 2
 
 
+@pytest.mark.proves("old-metadata")
 async def test_a_follower_with_a_newer_epoch_retries_until_its_leader_has_it(cluster: ReplicationCluster) -> None:
     """Reliability, "metadata older than what is known"."""
     one, two = await cluster.start(1, 2)
@@ -153,6 +159,7 @@ async def test_a_follower_with_a_newer_epoch_retries_until_its_leader_has_it(clu
     await cluster.same(1, 2)
 
 
+@pytest.mark.proves("restarted-broker-in-sync")
 async def test_rebooted_broker_does_not_rejoin_under_its_old_registration(cluster: ReplicationCluster) -> None:
     """Reliability: the broker may have lost records that it had reported.
 
@@ -182,6 +189,7 @@ async def test_rebooted_broker_does_not_rejoin_under_its_old_registration(cluste
     await cluster.same(1, 2)
 
 
+@pytest.mark.proves("leader-without-the-last-records")
 async def test_the_last_replica_leads_again_with_all_records(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
@@ -203,6 +211,7 @@ async def test_the_last_replica_leads_again_with_all_records(cluster: Replicatio
     assert values(two) == [b"both"] + [b"only 1, %d" % n for n in range(5)]
 
 
+@pytest.mark.proves("in-sync-too-early")
 async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not_join(
     cluster: ReplicationCluster,
 ) -> None:
@@ -234,6 +243,7 @@ async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not
     assert list(two.replicator.isr._due) == [partition]
 
 
+@pytest.mark.proves("follower-differs")
 @pytest.mark.parametrize("seed", range(3))
 async def test_acknowledged_records_survive_any_two_of_three_brokers(seed: int) -> None:
     """Brokers die at any moment, by process or by power, and return.
@@ -288,6 +298,7 @@ async def test_acknowledged_records_survive_any_two_of_three_brokers(seed: int) 
 # --- disks that hang ---
 
 
+@pytest.mark.proves("hanging-disk")
 @pytest.mark.parametrize("hangs_s", [30, 300])
 async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_when_the_disk_goes_on(
     cluster: ReplicationCluster, hangs_s: float

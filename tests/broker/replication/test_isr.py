@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 from broker.cluster.brokers import until
 from broker.replication.brokers import Replicant, ReplicationCluster
 from semel_broker.cluster.records import PartitionState
@@ -34,6 +35,7 @@ async def out_and_about(cluster: ReplicationCluster, partitions: int = 1) -> tup
     return one, two
 
 
+@pytest.mark.proves("restarted-broker-in-sync")
 async def test_an_isr_change_checks_the_partition_and_both_registrations(cluster: ReplicationCluster) -> None:
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
@@ -53,6 +55,7 @@ async def test_many_partitions_change_together(cluster: ReplicationCluster) -> N
     assert len(isr_changes(one)) - before < many / 4
 
 
+@pytest.mark.proves("unanswered-isr-change")
 async def test_an_unknown_outcome_is_resolved_by_sending_again(cluster: ReplicationCluster) -> None:
     """The change may have been applied, or may be applied later.
 
@@ -110,6 +113,7 @@ async def test_keeper_outlives_a_store_that_refuses(cluster: ReplicationCluster)
     await until(lambda: not one.partition().replicas.is_proposing)  # type: ignore[union-attr]
 
 
+@pytest.mark.proves("in-sync-too-early")
 async def test_a_joining_replica_counts_for_the_high_watermark_before_the_store_accepts(
     cluster: ReplicationCluster,
 ) -> None:
@@ -176,6 +180,7 @@ async def test_a_change_that_lost_a_race_is_decided_again(cluster: ReplicationCl
         await cluster.isr(1, 2, by=1, index=index)
 
 
+@pytest.mark.proves("isr-change-without-a-session")
 async def test_leader_whose_session_is_over_changes_nothing(cluster: ReplicationCluster) -> None:
     """Reliability, "a paused leader waking after its lease": the store refuses its change."""
     one, two = await out_and_about(cluster)

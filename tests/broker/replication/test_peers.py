@@ -179,6 +179,7 @@ async def test_waiting_requests_fail_when_the_connection_is_lost(asker: Asker, o
     assert await asker.ask() == 1
 
 
+@pytest.mark.proves("restarted-broker-in-sync")
 async def test_a_restarted_broker_gets_a_new_connection(asker: Asker, other: Other) -> None:
     """An answer of the former process must not count for the new one."""
     other.answer = lambda _: None

@@ -109,6 +109,7 @@ async def test_replica_whose_next_records_are_deleted_begins_anew(cluster: Repli
     await cluster.same(1, 2)
 
 
+@pytest.mark.proves("producers-of-deleted-records")
 async def test_replica_that_begins_anew_knows_the_producers_of_deleted_records(cluster: ReplicationCluster) -> None:
     """Otherwise it would store a retried record a second time once it leads."""
     one, two = await cluster.start(1, 2)
@@ -143,6 +144,7 @@ async def test_replica_that_lost_its_disk_gets_everything_again(cluster: Replica
     await cluster.same(1, 2)
 
 
+@pytest.mark.proves("quiet-partition")
 async def test_quiet_partitions_stay_in_sync(cluster: ReplicationCluster) -> None:
     """A follower names a partition once. Every later fetch of the session confirms that it is still at the end."""
     one, _ = await cluster.start(1, 2)
@@ -219,6 +221,7 @@ async def test_catching_up_is_throttled_and_being_in_sync_is_not(cluster: Replic
     assert loop.time() - began < 2.0
 
 
+@pytest.mark.proves("not-enough-replicas")
 async def test_not_enough_replicas_is_answered_before_the_append(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2], configs={"min.insync.replicas": "2"})

@@ -77,6 +77,7 @@ def test_some_operations_imply_describe_when_allowed_and_nothing_when_denied(ope
     assert both.allows(ALICE, Operation.DESCRIBE, ResourceType.TOPIC, "flights")
 
 
+@pytest.mark.proves("denial-for-all")
 def test_a_denial_wins_whatever_allows_it() -> None:
     for denial in (
         acl("DENY WRITE"),
@@ -90,6 +91,7 @@ def test_a_denial_wins_whatever_allows_it() -> None:
         assert (decision.is_allowed, decision.rule) == (False, denial)
 
 
+@pytest.mark.proves("denial-for-all")
 def test_the_literal_name_star_is_every_name_also_for_a_denial() -> None:
     """A broker that takes `*` for a topic's name ignores a denial of everything."""
     one = authorizer(acl("ALLOW ALL", name="flights"), acl("DENY ALL", WILDCARD_PRINCIPAL, name="*"))
@@ -112,6 +114,7 @@ def test_a_super_user_may_do_everything_whatever_is_denied() -> None:
     assert one.allows_any(ALICE, Operation.WRITE, ResourceType.TOPIC)
 
 
+@pytest.mark.proves("right-taken-away")
 def test_a_change_is_in_force_at_the_next_decision() -> None:
     one = authorizer(acl("ALLOW READ"))
     assert one.allows(ALICE, Operation.READ, ResourceType.TOPIC, "flights")
@@ -152,6 +155,7 @@ acls = st.builds(
 )
 
 
+@pytest.mark.proves("denial-for-all")
 @given(
     st.lists(acls, max_size=8),
     st.sampled_from([ALICE, BOB]),

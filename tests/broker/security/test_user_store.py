@@ -70,6 +70,7 @@ async def test_an_unknown_user_looks_the_same_on_every_broker(brokers: list[User
         assert len(credential.stored_key) == mechanism.digest_bytes
 
 
+@pytest.mark.proves("scram")
 @pytest.mark.parametrize("mechanism", ScramMechanism)
 async def test_nothing_in_the_first_answer_tells_an_unknown_user_from_a_known_one(
     brokers: list[UserStore], mechanism: ScramMechanism
@@ -104,6 +105,7 @@ async def test_an_unknown_user_keeps_its_shape_while_the_set_of_shapes_is_the_sa
     assert [name for name in names if one.find(name, SHA256) != before[name]] == gone
 
 
+@pytest.mark.proves("scram")
 async def test_plain_takes_as_long_for_an_unknown_user_as_for_a_user(brokers: list[UserStore]) -> None:
     """The work is that of a mechanism and of a shape that some user is checked with."""
     users, _ = brokers

@@ -17,6 +17,8 @@ from semel_broker.partitions.partition import Partition
 from semel_broker.topics.topics import Topics
 from semel_protocol.errors import ErrorCode
 
+pytestmark = pytest.mark.proves("short-lived-topic")
+
 
 @pytest.fixture
 async def machine() -> CrashableBroker:
@@ -79,6 +81,7 @@ async def test_a_topic_created_and_deleted_between_two_updates_hides_no_other_ch
     await machine.stop()
 
 
+@pytest.mark.proves("deletion-not-noted")
 async def test_the_removal_of_a_topic_that_was_never_seen_is_noted_in_the_store(machine: CrashableBroker) -> None:
     """The store keeps only the fact that the files of the topic must be removed."""
     unseen = drawn("unseen", 1)
@@ -132,6 +135,7 @@ async def test_a_topic_with_a_colliding_name_is_opened_once_the_removed_one_is_g
     await machine.stop()
 
 
+@pytest.mark.proves("replica-retired-late")
 @pytest.mark.parametrize("then", ["nothing", "here again", "gone", "moved on", "gone and made anew"])
 async def test_a_replica_moved_to_other_brokers_is_retired_at_once(
     machine: CrashableBroker, monkeypatch: pytest.MonkeyPatch, then: str
@@ -168,6 +172,7 @@ async def test_a_replica_moved_to_other_brokers_is_retired_at_once(
     await machine.stop()
 
 
+@pytest.mark.proves("changes-during-a-start")
 async def test_changes_during_the_start_of_a_broker_are_applied(
     machine: CrashableBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +206,7 @@ async def test_changes_during_the_start_of_a_broker_are_applied(
     await machine.stop()
 
 
+@pytest.mark.proves("records-of-a-deleted-topic")
 async def test_records_of_a_deleted_topic_do_not_come_back_in_its_successor_after_a_power_cut(
     machine: CrashableBroker,
 ) -> None:

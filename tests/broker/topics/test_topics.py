@@ -80,6 +80,7 @@ async def test_names_that_collide_in_metrics_cannot_coexist_even_when_concurrent
     assert "collides with 'a.b'" in outcomes[1].message
 
 
+@pytest.mark.proves("topic-names")
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250, "a\x00", "t\n"])
 async def test_illegal_names_are_refused(machine: CrashableBroker, name: str) -> None:
     with refused(ErrorCode.INVALID_TOPIC_EXCEPTION):
@@ -267,6 +268,7 @@ def _damage_the_records(machine: CrashableBroker) -> None:
     machine.disk.overwrite(path, data)
 
 
+@pytest.mark.proves("one-bad-directory")
 @pytest.mark.parametrize(
     "harm",
     [_deny, _put_a_file, _deny_a_segment, _put_a_directory, _damage_the_epochs, _damage_the_records],
@@ -296,6 +298,7 @@ async def test_a_directory_that_cannot_be_used_keeps_no_other_partition_from_bei
     await write(topics, "t", 0, b"new")
 
 
+@pytest.mark.proves("one-bad-directory")
 async def test_a_topic_whose_files_could_not_be_removed_never_shows_them_in_its_successor(
     machine: CrashableBroker,
 ) -> None:
@@ -316,6 +319,7 @@ async def test_a_topic_whose_files_could_not_be_removed_never_shows_them_in_its_
     assert [name for name in machine.disk.listdir(ROOT) if name.endswith("-delete")] == []
 
 
+@pytest.mark.proves("one-bad-directory")
 @pytest.mark.parametrize("length", [1, 215, 224, 248, 249])
 async def test_a_topic_of_any_length_is_deleted_moved_and_set_aside(machine: CrashableBroker, length: int) -> None:
     name = "x" * length
@@ -348,6 +352,7 @@ async def test_a_directory_that_cannot_be_set_aside_stops_nothing(machine: Crash
     assert topics.partition("u", 0).end_offset == 1
 
 
+@pytest.mark.proves("partition-begins-empty")
 async def test_a_flipped_bit_in_a_topic_id_takes_its_partition_offline(machine: CrashableBroker) -> None:
     """The partition would begin empty."""
     await machine.topics.create(NewTopic(name="t"))
@@ -369,6 +374,7 @@ async def test_a_flipped_bit_in_a_topic_id_takes_its_partition_offline(machine: 
     assert machine.logs.topic_id("t", 0) == machine.topics.required("t").topic_id
 
 
+@pytest.mark.proves("partition-begins-empty")
 @pytest.mark.parametrize("is_checked", [True, False], ids=["with checksum", "as Kafka writes it"])
 async def test_an_unknown_topic_id_under_the_name_of_a_topic_takes_its_partition_offline(
     machine: CrashableBroker, is_checked: bool
@@ -385,6 +391,7 @@ async def test_an_unknown_topic_id_under_the_name_of_a_topic_takes_its_partition
     assert machine.disk.exists(f"{ROOT}/t-0")
 
 
+@pytest.mark.proves("partition-begins-empty")
 async def test_a_missing_directory_takes_its_partition_offline(machine: CrashableBroker) -> None:
     await machine.topics.create(NewTopic(name="t", partitions=3))
     await write(machine.topics, "t", 1, b"precious")
@@ -415,6 +422,7 @@ async def test_deleted_directories_are_not_required_for_a_new_topic_of_that_name
     assert (await machine.crash()).partition("t", 0).end_offset == 0
 
 
+@pytest.mark.proves("checkpoint-from-a-copy")
 @pytest.mark.parametrize("by", ["broker", "store"])
 async def test_a_directory_removed_with_its_topic_is_not_required_for_the_next_topic_of_that_name(
     machine: CrashableBroker, by: str

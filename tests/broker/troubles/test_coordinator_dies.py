@@ -23,6 +23,7 @@ def topic_broker(make_scene: MakeScene, request: pytest.FixtureRequest) -> Singl
     return topic_broker
 
 
+@pytest.mark.proves("coordinator-dies")
 async def test_before_the_decision_is_stored_the_commit_is_retried(
     topic_broker: SingleTopicBroker, tmp_path: Path
 ) -> None:
@@ -37,6 +38,7 @@ async def test_before_the_decision_is_stored_the_commit_is_retried(
     assert [row.what for row in await topic_broker.dump(tmp_path)] == ["1", "COMMIT"]
 
 
+@pytest.mark.proves("coordinator-dies")
 @pytest.mark.parametrize("commit", [True, False])
 async def test_after_the_decision_is_stored_the_next_coordinator_writes_the_markers(
     topic_broker: SingleTopicBroker, commit: bool, tmp_path: Path
@@ -67,6 +69,7 @@ async def test_after_the_decision_is_stored_the_next_coordinator_writes_the_mark
         await topic_broker.start()
 
 
+@pytest.mark.proves("coordinator-dies")
 async def test_after_the_end_is_stored_a_retry_is_answered_as_the_first_try(
     topic_broker: SingleTopicBroker, tmp_path: Path
 ) -> None:
@@ -85,6 +88,7 @@ async def test_after_the_end_is_stored_a_retry_is_answered_as_the_first_try(
     assert [row.what for row in await topic_broker.dump(tmp_path)] == ["1", "COMMIT"]
 
 
+@pytest.mark.proves("unreachable-partition")
 async def test_an_unreachable_partition_delays_only_its_own_readers(topic_broker: SingleTopicBroker) -> None:
     """The commit takes longer than transaction.timeout.ms and still commits."""
     async with topic_broker.producer(max_block_ms=150, transaction_timeout_ms=300) as producer:
@@ -106,6 +110,7 @@ async def test_an_unreachable_partition_delays_only_its_own_readers(topic_broker
     assert await topic_broker.values(1, topic="other") == [b"1"]
 
 
+@pytest.mark.proves("coordinator-dies")
 async def test_offsets_and_records_are_decided_together_over_the_death_of_the_coordinator(
     topic_broker: SingleTopicBroker,
 ) -> None:
@@ -131,6 +136,7 @@ async def test_offsets_and_records_are_decided_together_over_the_death_of_the_co
     assert await topic_broker.values(6) == done
 
 
+@pytest.mark.proves("damaged-transaction-log")
 async def test_a_damaged_transaction_log_is_reported_and_kept(
     topic_broker: SingleTopicBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,6 +25,7 @@ async def wire(topic_broker: SingleTopicBroker) -> AsyncIterator[Wire]:
     await made.close()
 
 
+@pytest.mark.proves("invalid-producer-epoch")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_invalid_producer_epoch_for_an_older_instance_at_the_partition(
     topic_broker: SingleTopicBroker, wire: Wire, version: int
@@ -39,6 +40,7 @@ async def test_invalid_producer_epoch_for_an_older_instance_at_the_partition(
     assert await old.end() == (ErrorCode.PRODUCER_FENCED if version == 2 else ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
+@pytest.mark.proves("invalid-pid-mapping")
 async def test_invalid_pid_mapping_for_an_id_that_the_coordinator_does_not_know(wire: Wire) -> None:
     stranger = TransactionalProducer(wire, 1, "never initialised")
     stranger.producer_id, stranger.epoch = 4242, 0
@@ -46,6 +48,7 @@ async def test_invalid_pid_mapping_for_an_id_that_the_coordinator_does_not_know(
     assert await stranger.end() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+@pytest.mark.proves("invalid-txn-request")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_invalid_txn_state_for_ending_a_closed_transaction_differently(wire: Wire, version: int) -> None:
     mine = await TransactionalProducer(wire, version, NAME).init()
@@ -59,6 +62,7 @@ async def test_invalid_txn_state_for_ending_a_closed_transaction_differently(wir
     assert (mine.producer_id, mine.epoch) == after
 
 
+@pytest.mark.proves("duplicate-sequence")
 async def test_a_duplicate_sequence_is_answered_with_the_first_offset(
     topic_broker: SingleTopicBroker, wire: Wire
 ) -> None:
@@ -72,6 +76,7 @@ async def test_a_duplicate_sequence_is_answered_with_the_first_offset(
     assert await topic_broker.values(1) == [b"1"]
 
 
+@pytest.mark.proves("invalid-sequence")
 async def test_a_sequence_too_high_is_out_of_order_and_says_what_was_expected(
     topic_broker: SingleTopicBroker, wire: Wire
 ) -> None:
@@ -86,12 +91,14 @@ async def test_a_sequence_too_high_is_out_of_order_and_says_what_was_expected(
     assert await topic_broker.values(2) == [b"1", b"2"]
 
 
+@pytest.mark.proves("invalid-transaction-timeout")
 async def test_invalid_transaction_timeout_outside_of_the_brokers_bounds(wire: Wire) -> None:
     for timeout_ms, code in ((0, 50), (900_001, 50), (900_000, 0), (1, 0)):
         request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=timeout_ms)
         assert (await wire.call(request, 4)).error_code == code
 
 
+@pytest.mark.proves("not-coordinator")
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
 @pytest.mark.parametrize("client", ["semel", "librdkafka"])
 async def test_not_coordinator_makes_the_client_find_the_coordinator_again(
@@ -136,6 +143,7 @@ async def _with_librdkafka(topic_broker: SingleTopicBroker, value: bytes) -> Non
     await asyncio.to_thread(work)
 
 
+@pytest.mark.proves("not-coordinator")
 async def test_clients_wait_while_the_coordinator_loads(topic_broker: SingleTopicBroker) -> None:
     """The broker holds the request while transactions load; a client with less time gets a retriable error."""
     await _with_semel(topic_broker, b"1")

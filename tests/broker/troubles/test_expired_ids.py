@@ -28,6 +28,7 @@ async def asleep(topic_broker: SingleTopicBroker, name: str = "TEST-TID-0") -> s
     return await topic_broker.semel("txn", "why", name, status=1)
 
 
+@pytest.mark.proves("expired-transactional-id", "expired-transactional-id-at-commit")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_producer_with_an_expired_id_gets_an_error_at_commit(
     make_scene: MakeScene, version: int, tmp_path: Path
@@ -56,6 +57,7 @@ async def test_a_producer_with_an_expired_id_gets_an_error_at_commit(
     assert rows[2].producer_id != rows[0].producer_id
 
 
+@pytest.mark.proves("expired-transactional-id-at-commit")
 async def test_librdkafka_gets_an_error_for_an_expired_id(make_scene: MakeScene) -> None:
     topic_broker = make_scene(**QUICK)
     producer = topic_broker.librdkafka()
@@ -76,6 +78,7 @@ async def test_librdkafka_gets_an_error_for_an_expired_id(make_scene: MakeScene)
     assert await topic_broker.values(2) == [b"last week", b"this week"]
 
 
+@pytest.mark.proves("expired-transactional-id-at-commit")
 async def test_an_open_transaction_keeps_its_id(make_scene: MakeScene) -> None:
     topic_broker = make_scene(**QUICK)
     async with topic_broker.producer() as producer:
@@ -87,6 +90,7 @@ async def test_an_open_transaction_keeps_its_id(make_scene: MakeScene) -> None:
     assert await topic_broker.values(1) == [b"1"]
 
 
+@pytest.mark.proves("first-record-at-offset-24")
 async def test_a_reader_from_offset_0_begins_at_the_first_committed_record(topic_broker: SingleTopicBroker) -> None:
     """ "Seek to 0, and the first message has offset 24": the records before it were aborted, and the tools show it."""
     async with topic_broker.producer() as producer:
@@ -103,6 +107,7 @@ async def test_a_reader_from_offset_0_begins_at_the_first_committed_record(topic
     assert "1 committed 1 aborted" in timeline
 
 
+@pytest.mark.proves("expired-producer-id")
 async def test_an_expired_producer_does_not_write_duplicates(make_scene: MakeScene) -> None:
     """producer.id.expiration.ms: the partition has dropped the last batches of an idle producer."""
     topic_broker = make_scene(producer_id_expiration_ms=50, producer_id_expiration_check_interval_ms=20)
@@ -121,6 +126,7 @@ async def test_an_expired_producer_does_not_write_duplicates(make_scene: MakeSce
     assert await topic_broker.values(3) == [b"1", b"2", b"3"]
 
 
+@pytest.mark.proves("expired-producer-id")
 async def test_old_record_timestamps_do_not_expire_their_producer(make_scene: MakeScene) -> None:
     """Ids age by the broker's clock, not by record timestamps: a producer of old records is active."""
     topic_broker = make_scene(producer_id_expiration_check_interval_ms=20)

@@ -21,6 +21,7 @@ WHO_AND_WHY = (
 )
 
 
+@pytest.mark.proves("producer-fenced")
 @pytest.mark.parametrize("call", ["commit", "abort", "send_offsets"])
 @pytest.mark.parametrize("version", [1, 2])
 async def test_every_call_of_the_older_instance_names_the_new_one_and_the_remedy(
@@ -47,6 +48,7 @@ async def test_every_call_of_the_older_instance_names_the_new_one_and_the_remedy
     assert await topic_broker.values(1, "read_uncommitted") == [b"new"]
 
 
+@pytest.mark.proves("abort-in-a-dump")
 async def test_the_older_instances_transaction_is_aborted_first(
     topic_broker: SingleTopicBroker, tmp_path: Path
 ) -> None:
@@ -74,6 +76,7 @@ async def test_the_older_instances_transaction_is_aborted_first(
     assert len({row.producer_id for row in rows}) == 1
 
 
+@pytest.mark.proves("producer-fenced")
 async def test_librdkafka_is_fenced_alike(topic_broker: SingleTopicBroker, tmp_path: Path) -> None:
     old = topic_broker.librdkafka(client_id="web-1")
     await asyncio.to_thread(old.init_transactions, PATIENCE_S)
@@ -98,6 +101,7 @@ async def test_librdkafka_is_fenced_alike(topic_broker: SingleTopicBroker, tmp_p
     ]
 
 
+@pytest.mark.proves("random-transactional-ids")
 async def test_random_transactional_ids_fence_no_zombie_and_tools_show_it(
     topic_broker: SingleTopicBroker, tmp_path: Path
 ) -> None:
@@ -117,6 +121,7 @@ async def test_random_transactional_ids_fence_no_zombie_and_tools_show_it(
     assert len({row.producer_id for row in rows}) == 2
 
 
+@pytest.mark.proves("producer-fenced")
 async def test_abort_after_fencing_raises_the_same_error(
     topic_broker: SingleTopicBroker,
 ) -> None:
@@ -136,6 +141,7 @@ async def test_abort_after_fencing_raises_the_same_error(
     assert await topic_broker.read_nothing()
 
 
+@pytest.mark.proves("transactional-id-without-idempotence")
 def test_a_transactional_id_without_idempotence_is_refused_when_the_producer_is_made(
     topic_broker: SingleTopicBroker,
 ) -> None:

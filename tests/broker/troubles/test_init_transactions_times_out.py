@@ -12,6 +12,7 @@ from semel.cli.shared.common import FOUND_TROUBLE
 from semel.errors import KafkaConnectionError, KafkaTimeoutError
 
 
+@pytest.mark.proves("init-transactions-times-out")
 async def test_init_transactions_times_out_and_may_be_repeated(
     make_scene: MakeScene,
 ) -> None:
@@ -30,6 +31,7 @@ async def test_init_transactions_times_out_and_may_be_repeated(
     assert await topic_broker.values(1) == [b"1"]
 
 
+@pytest.mark.proves("init-transactions-times-out")
 async def test_librdkafka_may_call_it_again_on_the_same_producer(make_scene: MakeScene) -> None:
     topic_broker = make_scene(durability="fsync")
     await topic_broker.stall_disk()
@@ -45,6 +47,7 @@ async def test_librdkafka_may_call_it_again_on_the_same_producer(make_scene: Mak
     assert await topic_broker.values(1) == [b"1"]
 
 
+@pytest.mark.proves("init-transactions-times-out")
 async def test_it_waits_for_a_decided_commit_and_times_out_with_the_reason(topic_broker: SingleTopicBroker) -> None:
     """A new instance cannot begin until all markers of the last transaction are written."""
     async with topic_broker.producer(max_block_ms=300) as old:
@@ -67,6 +70,7 @@ async def test_it_waits_for_a_decided_commit_and_times_out_with_the_reason(topic
     assert await topic_broker.values(2) == [b"1", b"2"]
 
 
+@pytest.mark.proves("init-transactions-times-out")
 async def test_without_a_broker_the_error_names_the_addresses(topic_broker: SingleTopicBroker) -> None:
     await topic_broker.kill()
     with refused(KafkaConnectionError, topic_broker.at, "Check that the broker runs"):

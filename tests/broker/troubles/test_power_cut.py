@@ -25,6 +25,7 @@ async def half_a_transaction(producer: Producer) -> None:
     await producer.send_offsets_to_transaction({POSITION: 7}, "g")
 
 
+@pytest.mark.proves("node-without-power")
 @pytest.mark.parametrize("seed", range(3))
 async def test_an_outage_shorter_than_the_transaction_timeout_is_only_a_delay(
     topic_broker: SingleTopicBroker, seed: int
@@ -44,6 +45,7 @@ async def test_an_outage_shorter_than_the_transaction_timeout_is_only_a_delay(
         assert await consumer.committed(POSITION) == 7
 
 
+@pytest.mark.proves("node-without-power")
 async def test_an_outage_beyond_the_transaction_timeout_fences_the_producer(
     topic_broker: SingleTopicBroker,
 ) -> None:
@@ -68,6 +70,7 @@ async def test_an_outage_beyond_the_transaction_timeout_fences_the_producer(
         assert await consumer.committed(POSITION) is None
 
 
+@pytest.mark.proves("node-without-power")
 async def test_librdkafka_is_fenced_by_the_timeout_and_a_new_producer_continues(
     topic_broker: SingleTopicBroker,
 ) -> None:
@@ -91,6 +94,7 @@ async def test_librdkafka_is_fenced_by_the_timeout_and_a_new_producer_continues(
     assert await topic_broker.values(1) == [b"again"]
 
 
+@pytest.mark.proves("node-without-power")
 @pytest.mark.parametrize("seed", range(3))
 async def test_power_is_cut_during_an_unanswered_commit(topic_broker: SingleTopicBroker, seed: int) -> None:
     """The client repeats the commit until it learns the outcome: all records are stored once."""
@@ -107,6 +111,7 @@ async def test_power_is_cut_during_an_unanswered_commit(topic_broker: SingleTopi
         assert await consumer.committed(POSITION) == 7
 
 
+@pytest.mark.proves("node-without-power")
 async def test_readers_continue_at_their_position_after_an_outage(topic_broker: SingleTopicBroker) -> None:
     """The consumer is disconnected; it reads each record once, and no uncommitted one."""
     async with topic_broker.producer() as producer, topic_broker.reader() as consumer:

@@ -15,6 +15,7 @@ from semel.errors import CommitFailedError, TransactionHasFailed
 PARTITION = TopicPartition(TOPIC, 0)
 
 
+@pytest.mark.proves("part-of-a-transaction")
 async def test_a_transaction_with_deleted_first_records_is_still_read(topic_broker: SingleTopicBroker) -> None:
     """Committed records stay committed and aborted ones aborted after their first records are deleted."""
     async with topic_broker.producer("a") as aborting, topic_broker.producer("c") as committing:
@@ -36,6 +37,7 @@ async def test_a_transaction_with_deleted_first_records_is_still_read(topic_brok
     assert (found, rest) == ([b"c1", b"c2", b"c3"], {})
 
 
+@pytest.mark.proves("part-of-a-transaction")
 async def test_a_reader_may_begin_in_the_middle_of_a_transaction(topic_broker: SingleTopicBroker) -> None:
     async with topic_broker.producer() as producer:
         for outcome in ("abort", "commit"):
@@ -52,6 +54,7 @@ async def test_a_reader_may_begin_in_the_middle_of_a_transaction(topic_broker: S
             assert (record.offset, record.value) == (first, b"commit %d" % (first - 5))
 
 
+@pytest.mark.proves("offsets-of-an-old-generation", "partition-moves-to-another-id")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_moved_partition_is_committed_by_one_worker_only(make_scene: MakeScene, version: int) -> None:
     """Each worker has its own transactional id, so the group's generation fences the old one."""
@@ -90,6 +93,7 @@ async def _one(consumer: Consumer) -> object:
         return await consumer.getone()
 
 
+@pytest.mark.proves("offsets-and-output")
 async def test_offsets_of_a_transaction_count_with_its_records_or_not_at_all(
     topic_broker: SingleTopicBroker, tmp_path: Path
 ) -> None:

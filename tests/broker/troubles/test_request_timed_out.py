@@ -22,6 +22,7 @@ def topic_broker(make_scene: MakeScene) -> SingleTopicBroker:
     return make_scene(durability="fsync")
 
 
+@pytest.mark.proves("request-timed-out")
 async def test_a_retry_after_request_timed_out_gets_the_same_offset(topic_broker: SingleTopicBroker) -> None:
     wire = await Wire.connect(topic_broker.broker.port)
     records = {"producer_id": await wire.new_producer(), "producer_epoch": 0, "base_sequence": 0}
@@ -42,6 +43,7 @@ async def test_a_retry_after_request_timed_out_gets_the_same_offset(topic_broker
     assert await topic_broker.values(1) == [b"1"]
 
 
+@pytest.mark.proves("request-timed-out")
 async def test_partitions_that_were_in_time_are_answered_as_stored(topic_broker: SingleTopicBroker) -> None:
     """One request, two partitions: a durable batch is acknowledged even if the other one times out."""
     wire = await Wire.connect(topic_broker.broker.port)
@@ -98,6 +100,7 @@ class Librdkafka:
         pass
 
 
+@pytest.mark.proves("request-timed-out")
 @pytest.mark.parametrize("client", [SemelProducerCase, AiokafkaProducerCase, Librdkafka])
 async def test_a_stalled_disk_causes_no_duplicates(
     topic_broker: SingleTopicBroker, client: Callable[[SingleTopicBroker], Any]
@@ -120,6 +123,7 @@ async def test_a_stalled_disk_causes_no_duplicates(
     assert await topic_broker.values(3) == [b"half", b"other half", b"next"]
 
 
+@pytest.mark.proves("invalid-transition")
 async def test_abort_after_a_timed_out_commit_reports_the_commit(topic_broker: SingleTopicBroker) -> None:
     """Elsewhere: "Invalid transition attempted from state COMMITTING_TRANSACTION to state ABORTING_TRANSACTION"."""
     async with topic_broker.producer(max_block_ms=150) as producer:
@@ -141,6 +145,7 @@ async def test_abort_after_a_timed_out_commit_reports_the_commit(topic_broker: S
     assert "Its last transaction was committed" in await topic_broker.semel("txn", "why", "TEST-TID-0")
 
 
+@pytest.mark.proves("invalid-transition")
 async def test_abort_after_a_commit_that_never_arrived_aborts(topic_broker: SingleTopicBroker) -> None:
     async with topic_broker.producer(max_block_ms=150) as producer:
         await producer.begin_transaction()
@@ -158,6 +163,7 @@ async def test_abort_after_a_commit_that_never_arrived_aborts(topic_broker: Sing
     assert await topic_broker.values(1) == [b"2"]
 
 
+@pytest.mark.proves("invalid-transition")
 async def test_librdkafka_retries_a_timed_out_commit(topic_broker: SingleTopicBroker) -> None:
     producer = topic_broker.librdkafka()
     await asyncio.to_thread(producer.init_transactions, PATIENCE_S)

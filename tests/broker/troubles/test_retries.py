@@ -13,6 +13,7 @@ from broker.troubles.single_topic_broker import PATIENCE_S, TOPIC, SingleTopicBr
 from semel.errors import MessageSizeTooLargeError, TransactionHasFailed
 
 
+@pytest.mark.proves("broker-dies-before-the-answer")
 @pytest.mark.parametrize("client", ["semel", "aiokafka", "librdkafka"])
 async def test_a_broker_that_dies_between_storing_and_answering_has_each_record_once(
     make_scene: MakeScene, client: str
@@ -61,6 +62,7 @@ async def _until_end_offset(topic_broker: SingleTopicBroker, offset: int) -> Non
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.proves("lost-acknowledged-records")
 async def test_lost_acknowledged_records_log_a_warning(make_scene: MakeScene, caplog: pytest.LogCaptureFixture) -> None:
     """durability=os and a power cut, as on any broker without sync: the gap in the sequences shows the loss."""
     topic_broker = make_scene(durability="os")
@@ -77,6 +79,7 @@ async def test_lost_acknowledged_records_log_a_warning(make_scene: MakeScene, ca
     assert await topic_broker.values(2) == [b"1", b"3"]
 
 
+@pytest.mark.proves("lost-acknowledged-records")
 async def test_in_a_transaction_lost_records_are_an_error(make_scene: MakeScene) -> None:
     topic_broker = make_scene(durability="os")
     async with topic_broker.producer() as producer:
@@ -108,6 +111,7 @@ async def _lose_the_last(topic_broker: SingleTopicBroker, producer: Any) -> None
     await topic_broker.start()
 
 
+@pytest.mark.proves("message-too-large")
 async def test_a_record_too_large_for_the_client_fails_alone(topic_broker: SingleTopicBroker) -> None:
     async with topic_broker.producer() as producer, producer.transaction():
         await producer.send(TOPIC, b"before")
@@ -117,6 +121,7 @@ async def test_a_record_too_large_for_the_client_fails_alone(topic_broker: Singl
     assert await topic_broker.values(2) == [b"before", b"after"]
 
 
+@pytest.mark.proves("message-too-large")
 async def test_a_record_too_large_for_the_topic_fails_its_transaction_with_the_setting_to_change(
     topic_broker: SingleTopicBroker,
 ) -> None:
@@ -134,6 +139,7 @@ async def test_a_record_too_large_for_the_topic_fails_its_transaction_with_the_s
     assert await topic_broker.values(1, topic="small") == [b"after"]
 
 
+@pytest.mark.proves("many-reconnects")
 async def test_an_unreachable_broker_gets_few_connection_attempts(topic_broker: SingleTopicBroker) -> None:
     """Each closed connection keeps its port for a minute; immediate retries would use up all ports."""
     attempts = 0

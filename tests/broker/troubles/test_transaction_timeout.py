@@ -16,6 +16,7 @@ from semel.errors import InvalidProducerEpoch, InvalidTransactionTimeout, Produc
 WHY_EXPIRED = ("'TEST-TID-0'", "open for longer than its transaction.timeout.ms", "by broker 0", "allowed were 100 ms")
 
 
+@pytest.mark.proves("transaction-timeout")
 async def test_a_slow_producer_is_fenced_with_the_open_time_in_the_error(
     topic_broker: SingleTopicBroker, tmp_path: Path
 ) -> None:
@@ -32,6 +33,7 @@ async def test_a_slow_producer_is_fenced_with_the_open_time_in_the_error(
     assert [(row.what, row.epoch - rows[0].epoch) for row in rows] == [("slow", 0), ("ABORT", 1)]
 
 
+@pytest.mark.proves("transaction-timeout")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_zombie_that_still_writes_is_fenced_by_the_marker(
     make_scene: MakeScene, version: int, tmp_path: Path
@@ -49,6 +51,7 @@ async def test_a_zombie_that_still_writes_is_fenced_by_the_marker(
     assert [row.what for row in await topic_broker.dump(tmp_path)] == ["slow", "ABORT"]
 
 
+@pytest.mark.proves("dangling-transaction")
 async def test_a_hanging_transaction_blocks_later_ones_and_tools_name_its_owner(
     topic_broker: SingleTopicBroker,
 ) -> None:
@@ -77,6 +80,7 @@ async def test_a_hanging_transaction_blocks_later_ones_and_tools_name_its_owner(
         await asyncio.to_thread(dead.commit_transaction, PATIENCE_S)
 
 
+@pytest.mark.proves("dangling-transaction")
 async def test_other_partitions_do_not_wait_for_a_hanging_transaction(topic_broker: SingleTopicBroker) -> None:
     await asyncio.to_thread(topic_broker.broker.create_topic, "other")
     async with topic_broker.producer("gone") as dead, topic_broker.producer() as producer:
@@ -87,6 +91,7 @@ async def test_other_partitions_do_not_wait_for_a_hanging_transaction(topic_brok
         assert await topic_broker.values(1, topic="other") == [b"1"]
 
 
+@pytest.mark.proves("low-transaction-timeout")
 async def test_a_timeout_shorter_than_the_sweep_takes_effect_with_the_next_sweep(make_scene: MakeScene) -> None:
     """transaction.abort.timed.out.transaction.cleanup.interval.ms: a shorter timeout also waits for this sweep."""
     sweep = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 600}
@@ -104,6 +109,7 @@ async def test_a_timeout_shorter_than_the_sweep_takes_effect_with_the_next_sweep
             await producer.commit_transaction()
 
 
+@pytest.mark.proves("high-transaction-timeout")
 async def test_a_timeout_above_the_brokers_maximum_is_refused_with_both_names(topic_broker: SingleTopicBroker) -> None:
     words = ("'TEST-TID-0'", "transaction_timeout_ms=900001", "transaction.max.timeout.ms")
     with refused(InvalidTransactionTimeout, *words):
@@ -116,6 +122,7 @@ async def test_a_timeout_above_the_brokers_maximum_is_refused_with_both_names(to
     assert await topic_broker.values(1) == [b"1"]
 
 
+@pytest.mark.proves("transaction-timeout")
 async def test_an_operator_need_not_wait_for_the_timeout(topic_broker: SingleTopicBroker) -> None:
     async with topic_broker.producer("gone") as dead, topic_broker.producer() as producer:
         await dead.begin_transaction()
@@ -128,6 +135,7 @@ async def test_an_operator_need_not_wait_for_the_timeout(topic_broker: SingleTop
             await dead.commit_transaction()
 
 
+@pytest.mark.proves("dangling-transaction")
 async def test_a_blocked_group_gets_the_hanging_transaction(topic_broker: SingleTopicBroker) -> None:
     async with (
         topic_broker.producer("gone", client_id="worker-7") as dead,

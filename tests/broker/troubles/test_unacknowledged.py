@@ -21,6 +21,7 @@ def topic_broker(make_scene: MakeScene) -> SingleTopicBroker:
     return make_scene(durability="fsync")
 
 
+@pytest.mark.proves("unacknowledged-message")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_record_in_doubt_fails_its_transaction_not_the_producer(
     make_scene: MakeScene, version: int, tmp_path: Path
@@ -47,6 +48,7 @@ async def test_a_record_in_doubt_fails_its_transaction_not_the_producer(
         assert rows[3].epoch > rows[0].epoch, "a late request cannot enter the next transaction"
 
 
+@pytest.mark.proves("unacknowledged-message")
 async def test_an_unsent_record_is_reported_as_not_stored(topic_broker: SingleTopicBroker) -> None:
     async with topic_broker.producer(**IMPATIENT, max_block_ms=200) as producer:
         await producer.begin_transaction()
@@ -63,6 +65,7 @@ async def test_an_unsent_record_is_reported_as_not_stored(topic_broker: SingleTo
     assert await topic_broker.values(1) == [b"1 again"]
 
 
+@pytest.mark.proves("unacknowledged-message")
 async def test_records_after_one_in_doubt_are_stored_once_and_in_order(topic_broker: SingleTopicBroker) -> None:
     async with topic_broker.producer(None, **IMPATIENT) as producer:
         await producer.send_and_wait(TOPIC, b"1")
@@ -84,6 +87,7 @@ def _commits(producer: Producer) -> bool:
     return True
 
 
+@pytest.mark.proves("unacknowledged-message")
 async def test_librdkafka_aborts_and_continues(topic_broker: SingleTopicBroker) -> None:
     """Its next transaction works, too: unsent records leave a gap of sequences, which needs a new epoch."""
     producer = topic_broker.librdkafka(message_timeout_ms=500, request_timeout_ms=200, retry_backoff_ms=20)
@@ -107,6 +111,7 @@ async def test_librdkafka_aborts_and_continues(topic_broker: SingleTopicBroker) 
     assert await topic_broker.values(1) == [b"1 again"]
 
 
+@pytest.mark.proves("unsent-records-at-close")
 async def test_unsent_records_at_close_are_reported_and_aborted(topic_broker: SingleTopicBroker) -> None:
     """`producer.close()` raises no error, but each unsent record reports its failure."""
     producer = topic_broker.producer(linger_ms=60_000, delivery_timeout_ms=120_000)

@@ -66,6 +66,7 @@ async def test_two_instances_at_once_get_two_epochs(one: TransactionBroker) -> N
     assert {each.producer_id for each in got} == {first.producer_id}
 
 
+@pytest.mark.proves("marker-written-twice")
 async def test_marker_retried_after_its_reply_was_lost(one: TransactionBroker) -> None:
     mine = await one.init()
     await one.begin(mine)
@@ -87,6 +88,7 @@ async def test_a_deleted_topic_does_not_hold_the_end_up(one: TransactionBroker) 
 # --- held, not refused ---
 
 
+@pytest.mark.proves("init-producer-id")
 async def test_a_request_that_meets_a_transaction_being_ended_waits(one: TransactionBroker) -> None:
     mine = await one.init()
     await one.begin(mine)
@@ -152,6 +154,7 @@ async def test_closing_answers_requests_that_wait(one: TransactionBroker) -> Non
     assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+@pytest.mark.proves("init-producer-id-amid-a-stop")
 @pytest.mark.parametrize("closes", [False, True])
 async def test_a_new_instance_is_refused_when_the_abort_takes_too_long(
     brokers: list[TransactionBroker], closes: bool
@@ -199,6 +202,7 @@ async def test_a_decision_outlives_the_broker_that_made_it(one: TransactionBroke
     assert await one.end(mine, commit) == mine
 
 
+@pytest.mark.proves("init-producer-id")
 @pytest.mark.parametrize("how", ["restart", "lose_power"])
 async def test_restart_in_the_states_that_wait_for_the_producer(one: TransactionBroker, how: str) -> None:
     empty, ongoing, committed, aborted = [await one.init(name) for name in ("empty", "ongoing", "commit", "abort")]
@@ -257,6 +261,7 @@ async def test_the_ledger_outlives_a_restart(one: TransactionBroker) -> None:
     assert [fence.by.client_id for fence in before] == ["worker"]
 
 
+@pytest.mark.proves("failed-fence")
 async def test_a_failed_append_leaves_no_trace(one: TransactionBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = await one.init()
     await one.begin(mine)
@@ -326,6 +331,7 @@ async def test_kip939_a_prepared_transaction_outlives_timeouts_and_restarts(brok
     assert not one.is_open(0)
 
 
+@pytest.mark.proves("expired-transactional-id")
 async def test_an_unused_id_expires_for_good_and_its_producers_error_says_so(brokers: list[TransactionBroker]) -> None:
     one = await quick_broker(
         brokers,

@@ -75,6 +75,7 @@ def assert_ended(one: TransactionBroker, kind: str) -> None:
         assert {epoch for epoch, _ in one.markers(index)} == {EPOCH_MAX}, "above the epoch of the data"
 
 
+@pytest.mark.proves("epochs-used-up")
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("commit", [True, False])
 async def test_epoch_exhaustion_at_the_end_of_a_transaction_over_a_failover_at_each_step(
@@ -91,6 +92,7 @@ async def test_epoch_exhaustion_at_the_end_of_a_transaction_over_a_failover_at_e
     assert (await one.end(new, version=2)).producer_id == new.producer_id
 
 
+@pytest.mark.proves("epochs-used-up")
 @pytest.mark.parametrize("steps", STEPS)
 async def test_epoch_exhaustion_on_a_timeout_abort_over_a_failover_at_each_step(
     one: TransactionBroker, steps: int
@@ -105,6 +107,7 @@ async def test_epoch_exhaustion_on_a_timeout_abort_over_a_failover_at_each_step(
     assert new.producer_id != OLD.producer_id
 
 
+@pytest.mark.proves("epochs-used-up")
 @pytest.mark.parametrize("steps", STEPS)
 async def test_epoch_exhaustion_under_a_new_instance_over_a_failover_at_each_step(
     one: TransactionBroker, steps: int
@@ -119,6 +122,7 @@ async def test_epoch_exhaustion_under_a_new_instance_over_a_failover_at_each_ste
     await one.end(new, version=2)
 
 
+@pytest.mark.proves("commit-and-timeout")
 @pytest.mark.parametrize("commit_first", [True, False])
 @pytest.mark.parametrize("late_ms", [0, 1])
 async def test_commit_racing_the_timeout_abort_by_1_ms(

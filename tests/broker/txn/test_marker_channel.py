@@ -155,6 +155,7 @@ async def test_a_partition_that_needs_no_marker_holds_nothing_up(room: ChannelSe
     assert room.log.of("marker_not_needed")[0]["error"] == code.name
 
 
+@pytest.mark.proves("deposed-coordinator-writes-markers")
 async def test_zombie_coordinators_marker_is_not_tried_again(room: ChannelSetup) -> None:
     room.answers = [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
     room.send(A0)
@@ -215,6 +216,7 @@ async def test_a_busy_broker_does_not_hold_up_another(room: ChannelSetup) -> Non
     await room.until(lambda: len(room.done) == 2)
 
 
+@pytest.mark.proves("marker-for-a-former-leader")
 async def test_a_partition_that_moves_while_its_marker_is_under_way_is_followed_at_once(room: ChannelSetup) -> None:
     """The last leader may be paused or dead. The channel does not wait for its answer, and ignores a late one."""
     room.gate = gate = asyncio.Event()
@@ -232,6 +234,7 @@ async def test_a_partition_that_moves_while_its_marker_is_under_way_is_followed_
     assert (room.writes[2:], room.channel.waiting) == ([], 0)
 
 
+@pytest.mark.proves("marker-for-a-former-leader")
 async def test_a_new_leader_gets_its_markers_at_once_without_backoff(room: ChannelSetup) -> None:
     room.leaderless[A0] = None
     room.send(A0)
@@ -261,6 +264,7 @@ async def test_queued_markers_go_to_the_leader_at_the_time_of_sending(room: Chan
     assert len(room.writes) == 2
 
 
+@pytest.mark.proves("marker-for-an-unknown-topic")
 async def test_a_leader_that_does_not_know_a_topic_yet_gets_the_marker_again(room: ChannelSetup) -> None:
     room.answers = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     room.is_behind = True
@@ -277,6 +281,7 @@ async def test_a_topic_deleted_without_a_leader_does_not_delay_the_outcome(room:
     assert room.done == ["t"]
 
 
+@pytest.mark.proves("marker-of-a-former-coordinator")
 async def test_a_coordinator_that_lost_its_ids_tries_nothing_again(room: ChannelSetup) -> None:
     room.leaderless[A0] = None
     room.send(A0)

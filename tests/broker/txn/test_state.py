@@ -104,6 +104,7 @@ IN_EVERY_STATE = {
 }  # fmt: skip
 
 
+@pytest.mark.proves("init-producer-id")
 @pytest.mark.parametrize("in_state", IN_EVERY_STATE)
 def test_each_request_in_each_state(in_state: TransactionState) -> None:
     before = txn(in_state)
@@ -118,6 +119,7 @@ def test_each_request_in_each_state(in_state: TransactionState) -> None:
     assert tuple(map(code_of, asked)) == IN_EVERY_STATE[in_state]
 
 
+@pytest.mark.proves("init-producer-id")
 @pytest.mark.parametrize("in_state", IN_EVERY_STATE)
 @pytest.mark.parametrize(
     ("producer", "code"), [(me(2), FENCED), (me(4), FENCED), (me(3, 77), MAPPING)], ids=["old", "future", "stranger"]
@@ -218,6 +220,7 @@ def test_an_epoch_that_was_used_has_a_line_of_its_own_when_the_same_client_takes
     assert [(fence.old.epoch, fence.new.epoch) for fence in again.fences] == [(3, 5), (5, 6)]
 
 
+@pytest.mark.proves("failed-fence")
 def test_a_failed_fence_append_does_not_bump_the_epoch_again_and_again() -> None:
     before = txn(ONGOING)
     assert init(before).then == init(before).then
@@ -259,6 +262,7 @@ def test_a_late_question_does_not_abort_the_transaction_that_began_after_its_ans
     assert code_of(lambda: init(begun, expected=me(3))) is FENCED
 
 
+@pytest.mark.proves("epochs-used-up")
 def test_epochs_are_used_up_and_the_producer_id_rotates() -> None:
     last = init(txn(EMPTY, EPOCH_LAST - 1)).then
     assert last is not None
@@ -339,6 +343,7 @@ def test_more_partitions_do_not_move_the_clock() -> None:
     assert (then.start_ms, list(then.partitions)) == (before.start_ms, [A, B])
 
 
+@pytest.mark.proves("records-after-the-marker")
 @pytest.mark.parametrize("in_state", [EMPTY, *PREPARED, COMPLETE_COMMIT, COMPLETE_ABORT])
 def test_hanging_transaction_data_after_the_marker_is_refused(in_state: TransactionState) -> None:
     assert code_of(lambda: state.verify(txn(in_state), me(), A)) is STATE
@@ -385,6 +390,7 @@ def test_kip890_a_commit_whose_answer_was_lost_is_recognised_by_the_epoch_before
     assert code_of(lambda: end(done, not commit, version=2)) is STATE
 
 
+@pytest.mark.proves("late-transaction-request")
 def test_late_end_txn_of_transaction_n_does_not_end_n_plus_1() -> None:
     done = completed(end(txn(ONGOING), True, version=2))
     begun = state.add_partitions(done, me(4), [B], NOW, version=2).then
@@ -394,6 +400,7 @@ def test_late_end_txn_of_transaction_n_does_not_end_n_plus_1() -> None:
     assert code_of(lambda: state.verify(begun, me(3), B)) is FENCED
 
 
+@pytest.mark.proves("empty-commit")
 @pytest.mark.parametrize("in_state", BETWEEN)
 def test_empty_commit_is_refused_and_empty_abort_bumps_the_epoch_with_version_2(in_state: TransactionState) -> None:
     assert code_of(lambda: end(txn(in_state), True, version=2)) is STATE
@@ -422,6 +429,7 @@ def test_kip890_epoch_exhaustion_rotates_the_producer_id_at_the_end(commit: bool
 # --- time ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("commit-and-timeout")
 def test_commit_racing_the_timeout_abort_by_1_ms() -> None:
     before = txn(ONGOING, start_ms=NOW)
     due = NOW + TIMEOUT_MS

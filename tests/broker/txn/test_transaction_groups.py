@@ -425,6 +425,7 @@ async def test_a_caller_cancelled_while_the_decision_is_being_stored_has_decided
     assert kinds(one) == ["COMMIT"]
 
 
+@pytest.mark.proves("error-of-a-stopped-coordinator")
 async def test_a_caller_cancelled_while_the_decision_cannot_be_stored_leaves_no_error_behind(
     one: TransactionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

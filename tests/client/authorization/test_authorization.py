@@ -154,6 +154,7 @@ async def test_a_right_taken_away_amid_a_transaction_leaves_nothing_half_visible
     assert await visible(broker) == [b"whole"]
 
 
+@pytest.mark.proves("right-to-the-transactional-id")
 async def test_the_right_to_the_transactional_id_taken_away_amid_a_transaction_leaves_nothing_half_visible(
     broker: EphemeralBroker,
 ) -> None:

@@ -81,6 +81,7 @@ def wait_for_heartbeats(broker: EphemeralBroker, count: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.proves("paused-pager")
 @pytest.mark.skipif(sys.platform != "linux", reason="sizes of pipes")
 def test_a_member_stays_in_its_group_while_its_output_is_not_read(semel_broker: EphemeralBroker) -> None:
     semel_broker.create_topic("t", 1)

@@ -130,6 +130,7 @@ def test_unknown_settings_of_a_file_are_named_once_and_those_of_other_clients_no
     assert done.stderr == f"{file}: the client has no such setting, ignored: sasl.login.class, what\n"
 
 
+@pytest.mark.proves("secrets-shown")
 def test_no_value_of_a_file_reaches_the_output(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     for text, says in (

@@ -108,6 +108,7 @@ def test_settings_of_sasl_that_do_not_fit_are_refused(settings: dict[str, Any], 
     assert "hush" not in words.replace("\0", "")
 
 
+@pytest.mark.proves("secrets-shown")
 def test_secrets_are_neither_in_a_repr_nor_in_help() -> None:
     config = ProducerConfig(security_protocol="SASL_PLAINTEXT", sasl_plain_username="me", sasl_plain_password="hush")
     for text in (repr(config), str(config), f"{Producer.__init__.__doc__}", f"{inspect.signature(Producer.__init__)}"):

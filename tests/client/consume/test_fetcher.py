@@ -181,6 +181,7 @@ def test_a_damaged_batch_is_an_error_once_the_records_before_it_are_taken() -> N
     assert len(unchecked.take(10)) == 2
 
 
+@pytest.mark.proves("unreadable-batch")
 def test_an_unreadable_batch_is_named_with_the_offset_after_it() -> None:
     """The log holds a batch that no reader can decode."""
     lie = bytearray(batch(1, b"b", b"b", b"b"))
@@ -200,6 +201,7 @@ def test_an_unreadable_batch_is_named_with_the_offset_after_it() -> None:
         taken(in_two_answers)
 
 
+@pytest.mark.proves("crc-of-skipped-batches")
 @pytest.mark.parametrize("at", [22, 23, 25, 26, 50])
 @pytest.mark.parametrize(
     "skipped",
@@ -394,6 +396,7 @@ async def test_out_of_range_is_raised_after_the_records_before_it(fetched: Fetch
             await asyncio.wait_for(consumer.getone(), 5)
 
 
+@pytest.mark.proves("reset-asked-twice")
 async def test_a_reset_takes_the_start_that_showed_that_the_position_is_gone(fetched: FetchBroker) -> None:
     """The next leader may have a lower log start.
 

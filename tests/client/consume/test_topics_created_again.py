@@ -99,6 +99,7 @@ async def committed(bootstrap: str) -> dict[Any, OffsetAndMetadata]:
         return await admin.list_consumer_group_offsets("g")
 
 
+@pytest.mark.proves("position-of-a-deleted-topic")
 @by_id
 @pytest.mark.parametrize("way", WAYS)
 async def test_all_records_of_the_new_topic_are_read(bootstrap: str, way: str) -> None:
@@ -111,6 +112,7 @@ async def test_all_records_of_the_new_topic_are_read(bootstrap: str, way: str) -
         assert values(await take(consumer, 30)) == numbers(100, 130)
 
 
+@pytest.mark.proves("position-of-a-deleted-topic")
 @by_id
 @pytest.mark.parametrize("way", WAYS)
 async def test_no_buffered_record_of_the_old_topic_is_handed_out(bootstrap: str, way: str) -> None:
@@ -123,6 +125,7 @@ async def test_no_buffered_record_of_the_old_topic_is_handed_out(bootstrap: str,
         assert values(await take(consumer, 30)) == numbers(100, 130)
 
 
+@pytest.mark.proves("commit-for-a-deleted-topic")
 @by_id
 @pytest.mark.parametrize("way", GROUPS)
 async def test_the_new_topic_gets_no_committed_offset_of_the_old_one(bootstrap: str, way: str) -> None:
@@ -137,6 +140,7 @@ async def test_the_new_topic_gets_no_committed_offset_of_the_old_one(bootstrap: 
     assert (await committed(bootstrap))[tp(0)].offset == 30
 
 
+@pytest.mark.proves("commit-for-a-deleted-topic")
 @by_id
 @pytest.mark.parametrize("way", ["assigned", "classic", "consumer"])
 async def test_offsets_of_records_in_hand_are_not_committed_for_the_new_topic(bootstrap: str, way: str) -> None:

@@ -135,6 +135,7 @@ async def test_a_join_with_an_error_that_passes_is_repeated_as_the_same_member(
         assert consumer.assignment() == {tp(0), tp(1)}
 
 
+@pytest.mark.proves("slow-first-join")
 async def test_a_start_that_takes_longer_than_max_poll_interval_is_no_want_of_polls(coordinator: ScriptedGroup) -> None:
     """The application waits for its first assignment, so it cannot ask for records."""
     coordinator.refusals[BEAT] += [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 6
@@ -234,6 +235,7 @@ async def test_an_assigned_topic_that_metadata_does_not_know_yet_waits(coordinat
         assert epochs(coordinator).count(0) == 1, "it stays a member meanwhile"
 
 
+@pytest.mark.proves("assignment-not-adopted")
 async def test_partitions_are_named_as_owned_before_the_listener_gets_them(coordinator: ScriptedGroup) -> None:
     """Otherwise the coordinator may take them away again while the listener runs, because the member never reported
     them.
@@ -250,6 +252,7 @@ async def test_partitions_are_named_as_owned_before_the_listener_gets_them(coord
         assert not consumer._group.listener_errors
 
 
+@pytest.mark.proves("assignment-not-adopted")
 async def test_an_assignment_that_leaves_what_the_member_owns_is_acknowledged(coordinator: ScriptedGroup) -> None:
     """The new partitions have no topic name and are removed again.
 

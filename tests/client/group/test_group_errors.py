@@ -321,6 +321,7 @@ async def test_commits_are_retried_after_retriable_errors_only(coordinator: Scri
             await consumer.commit({tp(0): OffsetAndMetadata(7, "note")})
 
 
+@pytest.mark.proves("stable-offsets")
 async def test_kip447_a_read_committed_member_waits_for_stable_offsets(coordinator: ScriptedCoordinator) -> None:
     coordinator.committed = 11
     coordinator.refusals[COMMITTED] += [ErrorCode.UNSTABLE_OFFSET_COMMIT] * 2

@@ -243,6 +243,7 @@ async def test_a_consumer_finds_the_new_leader_before_it_retries_the_failed_one(
     await cluster.brokers[0].listen()
 
 
+@pytest.mark.proves("one-pause-for-two-partitions")
 async def test_partitions_that_are_refused_a_moment_apart_are_all_fetched_again() -> None:
     """Each of the two leaders has no other partition, so no other event triggers the second look."""
     backoff = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 100}
@@ -259,6 +260,7 @@ async def test_partitions_that_are_refused_a_moment_apart_are_all_fetched_again(
             assert len(await asyncio.wait_for(take(reader, 2), 5)) == 2
 
 
+@pytest.mark.proves("full-buffer-without-a-leader")
 async def test_a_partition_with_room_and_no_leader_is_fetched_from_the_next_leader(cluster: MovingCluster) -> None:
     cluster.truth().put(*values(5))
     async with consumer(cluster, max_partition_fetch_bytes=20) as reader:

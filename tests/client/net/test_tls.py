@@ -57,6 +57,7 @@ async def said_by(broker: EphemeralBroker, **settings: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.proves("invalid-certificates")
 async def test_a_wrong_ca_is_named(authority: Authority, tmp_path: Path) -> None:
     other = Authority(tmp_path)
     with broker_of(authority) as broker:
@@ -64,6 +65,7 @@ async def test_a_wrong_ca_is_named(authority: Authority, tmp_path: Path) -> None
     assert "the broker's certificate is not trusted: set ssl_cafile to the CA that signed it" in said
 
 
+@pytest.mark.proves("invalid-certificates")
 async def test_a_wrong_host_name_is_named(authority: Authority) -> None:
     renamed = str(authority.issue("renamed", "kafka.example"))
     with broker_of(authority, **{"ssl.keystore.location": renamed}) as broker:

@@ -78,6 +78,7 @@ def test_any_interleaving_of_sends_losses_and_answers_keeps_order_without_duplic
         loop.close()
 
 
+@pytest.mark.proves("order-over-retries")
 async def test_nothing_newer_is_sent_while_a_batch_has_to_be_sent_again() -> None:
     manager, connection = TransactionManager(), object()
     queue = known_queue_with(3, manager, connection)
@@ -88,6 +89,7 @@ async def test_nothing_newer_is_sent_while_a_batch_has_to_be_sent_again() -> Non
     assert [batch.stamp and batch.stamp.base_sequence for batch in queue.waiting] == [1, 2, None]
 
 
+@pytest.mark.proves("batch-before-its-predecessor")
 async def test_nothing_follows_the_first_batch_of_a_producer_before_it_is_acknowledged() -> None:
     manager, connection = TransactionManager(), object()
     manager.set_producer_id(1, 0)

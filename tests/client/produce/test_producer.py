@@ -240,6 +240,7 @@ async def test_a_failed_batch_of_unknown_outcome_never_makes_a_duplicate(fake_br
     assert any(isinstance(outcome, KafkaTimeoutError) for outcome in outcomes)
 
 
+@pytest.mark.proves("new-epoch-over-an-unsettled-batch")
 async def test_a_batch_that_may_be_stored_is_settled_before_one_refused_behind_it_makes_a_new_epoch(
     fake_broker: FakeBroker,
 ) -> None:

@@ -32,6 +32,7 @@ async def test_records_are_stored_as_they_were_sent(broker: Harness, bootstrap: 
     assert (records[0].key, records[1].key, records[200].key) == (b"k", None, b"tombstone")
 
 
+@pytest.mark.proves("order-over-retries")
 async def test_a_broker_restarted_in_mid_produce_holds_each_value_once_and_in_order(broker: Harness) -> None:
     port = broker.port
     broker.settings["port"] = str(port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from semel._produce.sequences import EPOCH_MAX, Sequences, Stamp, TransactionManager
@@ -21,6 +22,7 @@ def test_sequences_follow_each_other_without_a_gap(counts: list[int]) -> None:
         expected += count
 
 
+@pytest.mark.proves("sequence-wraps")
 def test_sequence_0_follows_2_to_the_31_minus_1() -> None:
     sequences = Sequences(7, 0, (1 << 31) - 2)
     made = manager()
@@ -53,6 +55,7 @@ def test_two_partitions_that_need_a_new_epoch_share_it() -> None:
     assert made.producer_epoch == 1
 
 
+@pytest.mark.proves("epochs-used-up")
 def test_an_exhausted_epoch_asks_for_a_new_producer_id() -> None:
     made, sequences = manager(EPOCH_MAX), Sequences()
     made.stamp(sequences, 1, idle=True)

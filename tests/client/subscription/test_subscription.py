@@ -141,6 +141,7 @@ def test_a_topic_that_is_created_again_has_a_state_without_a_position() -> None:
     assert subscription.follow(metadata_of(NEW)) == []
 
 
+@pytest.mark.proves("lagging-broker-and-a-deleted-topic")
 def test_a_broker_that_lags_behind_costs_no_position() -> None:
     """Its metadata contains the deleted topic once more, after records of the new one were read."""
     subscription = reading(OLD, 5)

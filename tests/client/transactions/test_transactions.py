@@ -98,6 +98,7 @@ async def test_buffered_records_of_an_aborted_transaction_are_not_sent(coordinat
     assert coordinator.seen(PRODUCE) == coordinator.seen(END) == []
 
 
+@pytest.mark.proves("empty-commit")
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
 async def test_an_empty_transaction_asks_for_nothing(coordinator: FakeCoordinator, end: str) -> None:
     async with producer(coordinator) as made:
@@ -583,6 +584,7 @@ async def test_a_fenced_producer_that_still_sends_gets_the_reason_on_commit(coor
     assert coordinator.values(ABORTED) == [b"zombie"]
 
 
+@pytest.mark.proves("commit-with-an-unknown-outcome")
 @pytest.mark.parametrize(
     "trouble",
     [

@@ -151,6 +151,7 @@ async def test_positions_of_a_member_that_lost_its_partitions_are_refused(broker
             await until_committed(consumer, TopicPartition("t", 0), 2)
 
 
+@pytest.mark.proves("offsets-after-a-revocation")
 @pytest.mark.parametrize("how", ["silent for too long", "in a rebalance that did not wait"])
 async def test_offsets_of_records_revoked_while_processed_are_refused(broker: Harness, how: str) -> None:
     address = f"127.0.0.1:{broker.port}"
@@ -174,6 +175,7 @@ async def test_offsets_of_records_revoked_while_processed_are_refused(broker: Ha
                 assert await other.committed(place) is None
 
 
+@pytest.mark.proves("same-generation-after-a-revocation")
 @pytest.mark.parametrize("name", [None, "the slow one"], ids=["dynamic", "static"])
 async def test_offsets_of_records_revoked_while_processed_are_refused_in_the_same_generation(
     broker: Harness, name: str | None

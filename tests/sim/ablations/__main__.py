@@ -2,7 +2,7 @@
 
     python -m sim.ablations                      all of them
     python -m sim.ablations 'duplicate window'   this one
-    python -m sim.ablations --write-docs         and keep the findings, for the tests and in docs/ablations.md
+    python -m sim.ablations --keep               and keep the findings, for the tests and the site of the documents
 
 The exit status is 0 if at least 95 % of the tried safeguards are caught.
 """
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--shrinking-runs", type=int, default=80, help="maximum of runs to make a caught plan smaller")
     parser.add_argument("--missing", action="store_true", help="only safeguards without a known seed")
     parser.add_argument("--stale", action="store_true", help="only caught safeguards whose plan no longer shows them")
-    parser.add_argument("--write-docs", action="store_true", help="keep the findings, and write docs/ablations.md")
+    parser.add_argument("--keep", action="store_true", help="keep the findings")
     given = parser.parse_args()
     known = record.load()
     names = given.names or [name for name, ablation in ABLATIONS.items() if not ablation.needless]
@@ -74,11 +74,9 @@ def main() -> int:
         for finding in pool.imap_unordered(search, names):
             tell(finding)
             caught += finding.is_caught
-            if given.write_docs:
+            if given.keep:
                 known[finding.name] = finding
                 record.save(known)
-    if given.write_docs:
-        record.DOCS.write_text(record.docs(known))
     print(f"{caught} of {len(names)} caught")
     return 0 if caught >= CAUGHT_SHARE_MIN * len(names) else 1
 

@@ -1,4 +1,4 @@
-"""EDGE: the findings of all ablations, kept beside this file for the tests and as a table in docs/ablations.md."""
+"""EDGE: the findings of all ablations, kept beside this file for the tests and for the site of the documents."""
 
 from __future__ import annotations
 
@@ -17,29 +17,7 @@ from sim.plan import RunPlan
 
 CAUGHT = Path(__file__).with_name("caught.jsonl")
 """Generated: a line for each safeguard; a plan in it is JSON, compressed, in base64."""
-DOCS = Path(__file__).parents[3] / "docs" / "ablations.md"
 FAILURE = "failure"
-
-HEAD = """# Ablations
-
-Each line below is a safeguard of semel. It was switched off, from outside, in the process of the simulator. Then seeds
-were run until a checker fired on a seed that is clean with the safeguard on. *Seed* is that seed, *runs* is the number
-of runs until then. Seeds whose plan cannot show the safeguard are skipped: for example, seeds without a power loss if
-the safeguard matters only then. Some safeguards matter only in a slightly different world, which then has the same
-differences with the safeguard and without it (`worlds.py`), or with faults drawn for them (`occasions.py`). The product
-has no switches for this: see `tests/sim/ablations`.
-
-<!-- not run: needs a package index: make installs what it needs -->
-```sh
-make ablations                                  # all of them; the table below is written by WRITE=1
-make ablations NAME='duplicate window'          # one
-make ablations ARGS=--stale WRITE=1             # those whose seed no longer shows them
-```
-
-`make test-all` repeats each caught one, with the safeguard and without; `make test` repeats one in ten. After a change
-of the product a seed may run otherwise. The tests then run up to 150 others, and fail only if no checker fires on them.
-
-"""
 
 
 class FindingLine(AblationFinding, kw_only=True, omit_defaults=True):
@@ -75,9 +53,10 @@ def _unpacked(row: FindingLine) -> AblationFinding:
     return AblationFinding(**fields)
 
 
-def docs(findings: Mapping[str, AblationFinding]) -> str:
-    """The text of docs/ablations.md."""
-    return HEAD + _table(findings) + _needless() + _by_checker(findings)
+def part() -> str:
+    """The tables of docs/ablations.md."""
+    findings = load()
+    return _table(findings) + _needless() + _by_checker(findings)
 
 
 def _table(findings: Mapping[str, AblationFinding]) -> str:

@@ -345,6 +345,7 @@ async def test_a_producers_last_batches_stay_empty_so_that_their_sequences_survi
     assert raised.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.proves("window-after-compaction")
 async def test_retries_are_recognised_after_compaction_and_a_power_loss() -> None:
     """Snapshots are not synced: after a power loss the log may be the only source of producer state."""
     data = DataDirectory(COMPACTED)
@@ -362,6 +363,7 @@ async def test_retries_are_recognised_after_compaction_and_a_power_loss() -> Non
     assert data.append([(b"a", b"7")], producer=(5, 0, 7)).base_offset == 7
 
 
+@pytest.mark.proves("window-of-a-truncated-batch")
 @pytest.mark.parametrize(
     "later",
     [[(5, 1, 0)], [(5, 0, sequence) for sequence in range(1, 7)]],
@@ -438,6 +440,7 @@ async def test_aborted_records_are_removed_and_outdate_no_value() -> None:
     assert (0, b"a", b"committed") in pairs_of(data.log)
 
 
+@pytest.mark.proves("compaction-of-transactions")
 async def test_a_marker_stays_while_its_data_remains_and_then_until_its_horizon() -> None:
     data = transactional()
     done = await clean(data)

@@ -93,6 +93,7 @@ async def steps_of_a_round(config: LogConfig) -> int:
     return disk.steps
 
 
+@pytest.mark.proves("rename-without-sync")
 @pytest.mark.parametrize("ending", ["killed", "power lost"])
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 330], ids=["one group", "two groups"])
 async def test_recovery_finds_a_complete_log_after_a_stop_at_any_step(segment_bytes: int, ending: str) -> None:

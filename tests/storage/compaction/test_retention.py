@@ -162,6 +162,7 @@ async def test_unsynced_segments_stay_also_below_the_high_watermark() -> None:
     assert apply_retention(data.log, high_watermark=1, now_ms=data.now_ms + DAY_MS) is not None
 
 
+@pytest.mark.proves("retention-of-a-last-batch")
 async def test_retention_deleting_a_producers_last_batch_does_not_refuse_its_next_one() -> None:
     data = DataDirectory(LogConfig(retention_ms=1))
     data.append([(None, b"a")], producer=(7, 0, 0))
@@ -201,6 +202,7 @@ def check_producers(data: DataDirectory) -> None:
         assert data.append([(None, b"x")], producer=(producer_id, 0, 0)).duplicate, producer_id
 
 
+@pytest.mark.proves("deletion-of-segments")
 @pytest.mark.parametrize("delete", [by_age, by_request])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_power_loss_during_a_deletion_of_segments_loses_no_producer(
@@ -222,6 +224,7 @@ def test_a_power_loss_during_a_deletion_of_segments_loses_no_producer(
     assert 5 < change < 99
 
 
+@pytest.mark.proves("deletion-of-segments")
 @pytest.mark.parametrize("delete", [by_age, by_request])
 def test_a_power_loss_while_recovery_finishes_a_deletion_loses_no_producer(
     delete: Callable[[DataDirectory], None],

@@ -79,6 +79,7 @@ async def test_the_index_entry_is_removed_after_its_data_and_before_its_marker(s
     assert seen[-1] == in_order[-1]
 
 
+@pytest.mark.proves("compaction-of-transactions")
 async def test_compaction_keeps_records_above_the_last_stable_offset() -> None:
     data = TransactionalData(COMPACTED)
     data.append([(b"k", b"old")])
@@ -95,6 +96,7 @@ async def test_compaction_keeps_records_above_the_last_stable_offset() -> None:
     assert data.visible() == [b"new"]
 
 
+@pytest.mark.proves("replica-away-for-long")
 @pytest.mark.parametrize("commit", [True, False])
 async def test_a_marker_that_a_replica_may_lack_stays_at_any_age(commit: bool) -> None:
     """Without the marker the transaction would stay open on that replica forever."""
@@ -113,6 +115,7 @@ async def test_a_marker_that_a_replica_may_lack_stays_at_any_age(commit: bool) -
     assert marker not in [base for base, _ in data.batches()]
 
 
+@pytest.mark.proves("compaction-of-transactions")
 async def test_a_marker_stays_as_long_as_any_batch_of_its_transaction() -> None:
     data = TransactionalData(COMPACTED)
     data.write(7, b"a", b"1")

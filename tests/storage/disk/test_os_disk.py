@@ -243,6 +243,7 @@ async def test_debts_are_paid_before_a_file_counts_as_synced(os_disk: OsDisk, tm
     assert not os_disk.owes(file.path)
 
 
+@pytest.mark.proves("failed-sync")
 async def test_failed_fsync_ends_the_process_and_is_not_retried(
     os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +344,7 @@ def test_a_path_that_cannot_be_removed_later_is_reported(tmp_path: Path, monkeyp
     assert reported == [f"{tmp_path}/doomed: Permission denied"]
 
 
+@pytest.mark.proves("failed-sync")
 def test_real_failure_ends_a_real_process(tmp_path: Path) -> None:
     """Every write to /dev/full fails."""
     program = """
@@ -379,6 +381,7 @@ def test_a_private_file_is_readable_for_its_user_alone(os_disk: OsDisk, tmp_path
         os_disk.make_private(f"{tmp_path}/g")
 
 
+@pytest.mark.proves("rename-without-sync")
 def test_rename_without_directory_fsync_is_never_taken_for_durable(
     os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -305,6 +305,7 @@ def test_record_with_the_largest_timestamp(disk: MemoryDisk) -> None:
 # Cutting
 
 
+@pytest.mark.proves("state-after-truncation")
 def test_truncation_removes_data_epochs_and_producer_state(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     for n in range(30):

@@ -108,6 +108,7 @@ class LogWorkload:
         directory.close()
 
 
+@pytest.mark.proves("rename-without-sync", "snapshot-of-an-empty-log")
 @pytest.mark.parametrize(
     "stop",
     [
@@ -134,6 +135,7 @@ def test_a_stop_before_any_change_loses_no_acknowledged_record(stop: Callable[[M
     assert 100 < change < CHANGES_MAX - 1
 
 
+@pytest.mark.proves("segment-name-not-durable")
 def test_records_synced_after_a_killed_process_survive_a_power_loss() -> None:
     """A process killed between creating a file and making its name durable leaves the name to the next process."""
     for change in range(CHANGES_MAX):

@@ -11,6 +11,7 @@ BATCHES = 20
 LAST_OFFSET_DELTA_AT = 24
 
 
+@pytest.mark.proves("records-before-damage")
 @pytest.mark.parametrize("damaged", range(BATCHES))
 @pytest.mark.parametrize("interval_bytes", [0, 100, 4096])
 def test_records_before_a_damaged_batch_are_read_then_the_read_fails(
@@ -40,6 +41,7 @@ def test_records_before_a_damaged_batch_are_read_then_the_read_fails(
     assert read == list(range(damaged))
 
 
+@pytest.mark.proves("index-of-the-transaction-log")
 @pytest.mark.parametrize("bit", range(0, 64, 3))
 @pytest.mark.parametrize("entry", range(4))
 def test_an_index_with_a_flipped_bit_hides_no_record(disk: MemoryDisk, entry: int, bit: int) -> None:
@@ -58,6 +60,7 @@ def test_an_index_with_a_flipped_bit_hides_no_record(disk: MemoryDisk, entry: in
         assert found
 
 
+@pytest.mark.proves("index-at-a-rebuild")
 @pytest.mark.parametrize("bit", range(0, 64, 3))
 @pytest.mark.parametrize("entry", range(4))
 def test_producers_and_timestamps_are_found_past_an_index_with_a_flipped_bit(

@@ -66,6 +66,7 @@ def reopened(data: bytes, recovery_point: int | None = None) -> tuple[Log, Event
     return open_log(disk, recovery_point=recovery_point, event=events), events
 
 
+@pytest.mark.proves("torn-write")
 def test_a_torn_tail_is_truncated_at_every_byte(disk: MemoryDisk) -> None:
     data, last = sizes_of(disk)
     for cut in range(last, len(data)):
@@ -96,6 +97,7 @@ def test_a_last_batch_with_a_lower_offset_is_truncated(disk: MemoryDisk) -> None
     expect(log, 3)
 
 
+@pytest.mark.proves("torn-write")
 def test_zeros_from_any_byte_of_the_last_batch_on_truncate_it(disk: MemoryDisk) -> None:
     data, last = sizes_of(disk)
     for at in range(last, len(data)):
@@ -119,6 +121,7 @@ def test_a_garbage_tail_is_truncated(disk: MemoryDisk, length: int) -> None:
     expect(log, 4)
 
 
+@pytest.mark.proves("stale-sectors-in-a-tail")
 @pytest.mark.parametrize(("offset", "garbage_bytes"), [(900, 18), (900, 60), (4, 61), (4, 300)])
 def test_a_tail_of_stale_sectors_is_truncated_despite_a_valid_batch_in_it(
     disk: MemoryDisk, offset: int, garbage_bytes: int
@@ -153,6 +156,7 @@ def crash_and_open(disk: MemoryDisk, recovery_point: int | None, **options: obje
     return open_log(disk, SMALL, recovery_point=recovery_point, **options)
 
 
+@pytest.mark.proves("stale-index")
 @pytest.mark.parametrize("recovery_point", [None, 0, 13, 30, 40])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "short", "zeros", "garbage", "longer"])
@@ -187,6 +191,7 @@ def test_derived_file_that_is_damaged_is_rebuilt(
     expect(log, 40)
 
 
+@pytest.mark.proves("stale-index")
 def test_snapshot_newer_than_the_log_is_removed(disk: MemoryDisk) -> None:
     log = log_of(disk, 10)
     log.durability.write_snapshot()
@@ -197,6 +202,7 @@ def test_snapshot_newer_than_the_log_is_removed(disk: MemoryDisk) -> None:
     assert f"{10:020d}.snapshot" not in disk.listdir(DIRECTORY)
 
 
+@pytest.mark.proves("stale-index")
 def test_an_index_newer_than_the_log_is_truncated(disk: MemoryDisk) -> None:
     log = log_of(disk, 40, SMALL)
     log.durability.write_snapshot()
@@ -221,6 +227,7 @@ async def test_recovery_reads_only_bytes_after_the_checkpoint(disk: MemoryDisk) 
     expect(log, 510)
 
 
+@pytest.mark.proves("rename-without-sync")
 def test_missing_segment_name_after_power_loss_loses_only_what_was_not_synced(disk: MemoryDisk) -> None:
     """The disk loses renames and new files without a directory sync; the log relies on neither."""
     log = log_of(disk, 40, SMALL)
@@ -262,6 +269,7 @@ def damage(disk: MemoryDisk, log: Log, offset: int, *, at: int = 70) -> tuple[st
     return segment.path(".log"), position
 
 
+@pytest.mark.proves("torn-write")
 @pytest.mark.parametrize("at", [16, 17, 21, 40, 65])
 def test_damage_followed_by_valid_batches_is_refused(disk: MemoryDisk, at: int) -> None:
     log = log_of(disk, 20)
@@ -332,6 +340,7 @@ def test_a_lost_sector_in_unsynced_batches_is_truncated(disk: MemoryDisk) -> Non
     assert log.producers.all()[0].last_sequence == 6
 
 
+@pytest.mark.proves("zeros-in-a-lost-sector")
 @pytest.mark.parametrize("before", range(9))
 def test_a_lost_sector_whose_last_bytes_are_zeros_of_a_valid_batch_is_truncated(disk: MemoryDisk, before: int) -> None:
     """The offset of a batch begins with zeros. If these alone are in the lost sector, the batch is still valid."""

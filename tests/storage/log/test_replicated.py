@@ -47,6 +47,7 @@ def busy_leader(disk: MemoryDisk, config: LogConfig = SMALL) -> Log:
     return log
 
 
+@pytest.mark.proves("follower-differs")
 @pytest.mark.parametrize("bytes_max", [1, 400, 2500, 1 << 20])
 def test_followers_files_are_those_of_the_leader(bytes_max: int) -> None:
     disks = MemoryDisk(), MemoryDisk()
@@ -74,6 +75,7 @@ def test_replicated_batches_are_written_by_one_call() -> None:
     assert content(follower) == content(leader)
 
 
+@pytest.mark.proves("follower-differs")
 @pytest.mark.parametrize("end", ["close", "kill", "crash"])
 def test_follower_is_the_same_after_a_restart(end: str) -> None:
     leader, disk = busy_leader(MemoryDisk()), MemoryDisk()
@@ -87,6 +89,7 @@ def test_follower_is_the_same_after_a_restart(end: str) -> None:
     assert content(again) == content(leader)
 
 
+@pytest.mark.proves("follower-differs")
 def test_a_truncated_follower_becomes_equal_to_its_leader() -> None:
     """For every truncation offset, including producers, open transactions and the transaction index."""
     leader = busy_leader(MemoryDisk())
@@ -104,6 +107,7 @@ def test_a_truncated_follower_becomes_equal_to_its_leader() -> None:
 # Cutting by epochs
 
 
+@pytest.mark.proves("truncation-at-the-high-watermark")
 def test_two_fast_failovers_with_unequal_tails_leave_the_same_log() -> None:
     """KIP-101 and KIP-279: truncation to the high watermark would be wrong; leader epochs give the right offset."""
     a, b = open_log(MemoryDisk()), open_log(MemoryDisk())
@@ -134,6 +138,7 @@ def test_leaders_without_records_leave_no_epoch_in_the_history() -> None:
     assert content(b) == content(a)
 
 
+@pytest.mark.proves("truncation-at-the-high-watermark")
 def test_a_follower_with_older_epochs_truncates_records_that_the_leader_lacks() -> None:
     a, b = open_log(MemoryDisk()), open_log(MemoryDisk())
     for epoch in (3, 5, 9):
@@ -193,6 +198,7 @@ def test_replicated_batches_below_the_end_offset_fail_an_assertion() -> None:
 # Gaps
 
 
+@pytest.mark.proves("compaction-gap")
 @pytest.mark.parametrize("config", [SMALL, LogConfig(segment_bytes=900, cleanup_policy=("compact",))])
 @pytest.mark.parametrize("end", ["kill", "crash"])
 def test_offsets_missing_after_compaction_are_accepted_after_a_restart(config: LogConfig, end: str) -> None:
@@ -209,6 +215,7 @@ def test_offsets_missing_after_compaction_are_accepted_after_a_restart(config: L
     assert disk.exists(f"{DIRECTORY}/{CLEANER_OFFSET}") is not config.is_compacted
 
 
+@pytest.mark.proves("compaction-gap")
 def test_a_gap_wider_than_a_relative_offset_starts_a_segment() -> None:
     """In the journal of a busy group, first and last offsets may be 2^31 apart after some weeks."""
     compacted = LogConfig(cleanup_policy=("compact",))
@@ -300,6 +307,7 @@ def test_a_follower_may_start_inside_a_batch() -> None:
     assert read_all(follower) == read_all(leader)
 
 
+@pytest.mark.proves("follower-begins-anew")
 def test_a_follower_that_restarts_has_the_producers_of_deleted_records() -> None:
     leader = open_log(MemoryDisk(), SMALL)
     put(leader, make_batch(3, producer_id=5, sequence=0))
@@ -381,6 +389,7 @@ class Restart:
         assert log.end_offset == 3000
 
 
+@pytest.mark.proves("follower-begins-anew")
 @pytest.mark.parametrize(
     "stop",
     [

@@ -59,6 +59,7 @@ def test_a_marker_for_a_producer_that_wrote_nothing_is_appended(disk: MemoryDisk
     assert entries(log) == [], "nothing was aborted"
 
 
+@pytest.mark.proves("marker-written-twice")
 @pytest.mark.parametrize("restart", ["no", "clean", "crash"])
 def test_a_marker_retried_after_its_reply_was_lost_is_not_written_twice(disk: MemoryDisk, restart: str) -> None:
     log = open_log(disk)
@@ -77,6 +78,7 @@ def test_a_marker_retried_after_its_reply_was_lost_is_not_written_twice(disk: Me
     assert end(log, 7, False) == AppendResult(4, 4), "not the same transaction"
 
 
+@pytest.mark.proves("deposed-coordinator-writes-markers")
 def test_a_marker_of_an_older_coordinator_epoch_is_refused(disk: MemoryDisk) -> None:
     log = open_log(disk)
     begin(log, 7)
@@ -153,6 +155,7 @@ def test_a_marker_above_the_high_watermark_still_holds_readers_back(disk: Memory
     assert log.producers.transactions.first_unstable_offset(2) is None
 
 
+@pytest.mark.proves("state-after-truncation", "aborted-index-after-truncation")
 def test_truncation_reopens_a_transaction_and_removes_its_index_entry(disk: MemoryDisk) -> None:
     log = open_log(disk)
     begin(log, 1)
@@ -171,6 +174,7 @@ def test_truncation_reopens_a_transaction_and_removes_its_index_entry(disk: Memo
     assert entries(log) == [(1, 0, 1)]
 
 
+@pytest.mark.proves("state-after-truncation")
 def test_truncation_keeps_readers_below_a_transaction_with_an_uncommitted_marker(disk: MemoryDisk) -> None:
     log = open_log(disk)
     begin(log, 1)
@@ -182,6 +186,7 @@ def test_truncation_keeps_readers_below_a_transaction_with_an_uncommitted_marker
     assert log.producers.transactions.first_unstable_offset(2) is None
 
 
+@pytest.mark.proves("delete-records-amid-a-transaction")
 def test_a_transaction_outlives_the_deletion_of_its_first_records(disk: MemoryDisk) -> None:
     log = open_log(disk, SMALL)
     begin(log, 7)
@@ -246,6 +251,7 @@ def test_there_is_no_index_file_without_aborted_transactions(disk: MemoryDisk) -
     assert not [name for name in disk.listdir(DIRECTORY) if name.endswith(".txnindex")]
 
 
+@pytest.mark.proves("stale-index")
 @pytest.mark.parametrize("harm", ["missing", "empty", "short", "torn", "newer"])
 @pytest.mark.parametrize("start", ["clean", "crash"])
 def test_an_index_that_contradicts_the_log_is_rebuilt(disk: MemoryDisk, harm: str, start: str) -> None:
@@ -275,6 +281,7 @@ def test_an_index_that_contradicts_the_log_is_rebuilt(disk: MemoryDisk, harm: st
     assert entries(log, 12) == [(7, 12, 13)]
 
 
+@pytest.mark.proves("aborted-index-after-truncation", "half-an-index-entry")
 @pytest.mark.parametrize(
     "left", [b"\xff" * 100, bytes(68), encode(AbortedTransaction(7, 0, 0, 0))], ids=["ones", "zeros", "an entry"]
 )
@@ -294,6 +301,7 @@ def test_after_a_crash_the_index_above_the_recovery_point_is_rebuilt(disk: Memor
     assert sum(segment.aborted.count for segment in log.segments) == len(before)
 
 
+@pytest.mark.proves("rewritten-snapshot")
 async def test_a_snapshot_rewritten_at_a_segment_start_keeps_the_index_checksum(
     disk: MemoryDisk,
 ) -> None:
@@ -310,6 +318,7 @@ async def test_a_snapshot_rewritten_at_a_segment_start_keeps_the_index_checksum(
     assert entries(log) == [(7, 0, 1)]
 
 
+@pytest.mark.proves("offset-in-a-lost-sector")
 @pytest.mark.parametrize("lost", [".txnindex", ".snapshot"])
 async def test_unsynced_batches_do_not_affect_the_state_of_durable_ones(disk: MemoryDisk, lost: str) -> None:
     """A power loss removes the sector with the offset of the last batch; the rest of the batch is in the next one."""

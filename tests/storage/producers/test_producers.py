@@ -54,6 +54,7 @@ def test_next_sequence_is_one_after_the_last(disk: MemoryDisk) -> None:
     assert code_of(state, batch(6)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.proves("sequence-wraps")
 def test_sequence_wraps_from_int32_max_to_zero() -> None:
     state = after(batch(LAST))
     assert is_next(state, batch(0))
@@ -66,6 +67,7 @@ def test_sequence_wraps_from_int32_max_to_zero() -> None:
     assert known.base_offset == 1
 
 
+@pytest.mark.proves("duplicate-window")
 @pytest.mark.parametrize("start", [0, 1000, LAST - 5, LAST - 1])
 def test_duplicate_window_is_five_batches(start: int) -> None:
     """The retry of the 5th last batch is a duplicate; the offset of the 6th last is not known any more."""
@@ -94,6 +96,7 @@ def test_a_batch_with_other_boundaries_is_not_a_duplicate() -> None:
     assert code_of(state, batch(2, 3)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.proves("first-sequence-of-an-epoch")
 def test_new_epoch_must_start_at_zero() -> None:
     state = after(batch(0), batch(1))
     assert is_next(state, batch(0, epoch=1))
@@ -127,6 +130,7 @@ def test_marker_ends_the_transaction_and_keeps_the_sequences() -> None:
     assert is_next(state, batch(2))
 
 
+@pytest.mark.proves("retry-after-the-end")
 def test_sequences_of_an_ended_transaction_are_not_a_retry() -> None:
     """A client that forgets batches which were stored gives their sequences to others: those must not count as stored.
 
@@ -181,6 +185,7 @@ def test_every_batch_is_next_once_and_then_duplicate_or_old(counts: list[int], s
 # Through a log
 
 
+@pytest.mark.proves("duplicate-window")
 @pytest.mark.parametrize("restart", ["none", "close", "kill", "snapshot and kill"])
 def test_duplicate_window_holds_across_a_restart(disk: MemoryDisk, restart: str) -> None:
     log = open_log(disk)
@@ -217,6 +222,7 @@ def test_a_duplicate_returns_its_first_append_time(disk: MemoryDisk) -> None:
     assert put(log, batch(0), now_ms=2000).log_append_time_ms == 1000
 
 
+@pytest.mark.proves("retention-of-a-last-batch")
 def test_retention_of_a_producers_last_batch_does_not_lose_its_place(disk: MemoryDisk) -> None:
     """The next batch is accepted, and a retry is still a duplicate."""
     log = open_log(disk, LogConfig(segment_bytes=200))
@@ -231,6 +237,7 @@ def test_retention_of_a_producers_last_batch_does_not_lose_its_place(disk: Memor
     assert put(log, batch(4)).base_offset == 12
 
 
+@pytest.mark.proves("retention-of-a-last-batch")
 @pytest.mark.parametrize("crashes", [1, 2])
 def test_retention_right_after_a_crash_does_not_lose_a_producers_place(disk: MemoryDisk, crashes: int) -> None:
     log = open_log(disk, LogConfig(segment_bytes=200))

@@ -31,6 +31,7 @@ async def end_session(group_broker: GroupBroker, member_id: str, others: dict[st
     await breathe()
 
 
+@pytest.mark.proves("heartbeat-during-a-removal")
 async def test_a_heartbeat_during_the_removal_is_answered_after_it(group_broker: GroupBroker) -> None:
     """An immediate success would let the member continue with partitions that another member gets."""
     await beat(group_broker, "a")
@@ -53,6 +54,7 @@ async def test_a_classic_member_gets_an_error_during_its_removal(group_broker: G
     group_broker.disk.release_syncs()
 
 
+@pytest.mark.proves("heartbeat-during-a-removal")
 async def test_a_heartbeat_of_a_member_that_an_administrator_removes_is_answered_after_that(
     group_broker: GroupBroker,
 ) -> None:
@@ -106,6 +108,7 @@ IN_CLUSTER = {
 }
 
 
+@pytest.mark.proves("session-at-a-new-coordinator")
 @pytest.mark.parametrize(("settings", "grace_s"), [({}, 0), (IN_CLUSTER, 7)])
 @pytest.mark.parametrize("beats", [False, True])
 async def test_after_a_load_a_session_lasts_while_a_former_coordinator_may_extend_it(

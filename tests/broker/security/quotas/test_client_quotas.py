@@ -100,6 +100,7 @@ def test_connections_wait_until_they_are_due_and_are_refused_beyond_a_second() -
     assert made.connected("10.0.0.1", 1.0) == ConnectionAdmission(0.5)
 
 
+@pytest.mark.proves("unauthenticated-clients")
 def test_ipv6_addresses_of_one_network_share_the_default_quota_of_connections() -> None:
     made = quotas(QuotaEntity(ip=DEFAULT), connection_creation_rate=2)
     burst = [made.connected(f"2001:db8::{number:x}", 0.0) for number in range(22)]

@@ -101,6 +101,7 @@ async def test_first_messages_that_are_refused(first: bytes, why: str) -> None:
     assert caught.value.reason == why
 
 
+@pytest.mark.proves("scram")
 async def test_the_nonce_of_the_last_message_is_checked() -> None:
     """The message has a valid proof, but the nonce of another exchange."""
 
@@ -122,6 +123,7 @@ async def test_a_client_that_repeats_its_nonce_is_refused_with_the_remedy() -> N
     assert "librdkafka 2.6.1" in caught.value.do
 
 
+@pytest.mark.proves("scram")
 async def test_the_channel_binding_of_the_last_message_is_checked() -> None:
     def other_header(login: ScramLogin, first: bytes) -> bytes:
         login.header = "y,,"
@@ -138,6 +140,7 @@ async def test_the_proof_is_checked() -> None:
         assert why in ("malformed_token", "wrong_password")
 
 
+@pytest.mark.proves("scram")
 async def test_a_proof_of_zero_keys_does_not_log_an_unknown_user_in() -> None:
     """A client cannot know a proof for the stored key of an unknown user. Here the client has one anyway."""
 

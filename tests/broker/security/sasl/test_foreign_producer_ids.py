@@ -43,6 +43,7 @@ def idempotent(producer_id: int, sequence: int, value: bytes, *, epoch: int = 0,
     return batch(value, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **fields)
 
 
+@pytest.mark.proves("foreign-producer-id")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_no_batch_enters_the_transaction_of_another(broker: Harness, version: int) -> None:
     alice = await TransactionalProducer(await user(broker, "alice"), version, "alices").init()
@@ -64,6 +65,7 @@ async def test_no_batch_enters_the_transaction_of_another(broker: Harness, versi
     assert await values(alice.wire, 0) == [b"of alice 1", b"of alice 2"]
 
 
+@pytest.mark.proves("foreign-producer-id")
 async def test_no_batch_is_written_under_the_id_of_another_idempotent_producer(broker: Harness) -> None:
     alice, mallory = await user(broker, "alice"), await user(broker, "mallory")
     hers, its = await alice.new_producer(), await mallory.new_producer()
@@ -80,6 +82,7 @@ async def test_no_batch_is_written_under_the_id_of_another_idempotent_producer(b
     assert (line["principal"], line["producer_id"]) == ("User:mallory", hers)
 
 
+@pytest.mark.proves("foreign-producer-id")
 async def test_an_id_belongs_to_one_kind_of_producer(broker: Harness) -> None:
     """A plain producer cannot use the id of a transactional id, nor a transactional id that of a plain producer."""
     alice = await TransactionalProducer(await user(broker, "alice"), 2, "alices").init()
@@ -98,12 +101,14 @@ async def test_an_id_belongs_to_one_kind_of_producer(broker: Harness) -> None:
     assert (await alice.produce("out", b"of alice")).error_code == 0
 
 
+@pytest.mark.proves("foreign-producer-id")
 @pytest.mark.parametrize("producer_id", [0, 7, 999, 1 << 40, BOUND - 1, BOUND, BOUND + 1, 2**63 - 1])
 async def test_an_id_that_was_never_given_out_is_refused(broker: Harness, producer_id: int) -> None:
     mallory = await user(broker, "mallory")
     assert (await mallory.produce("out", idempotent(producer_id, 0, b"guessed", epoch=32_767))).error_code == FOREIGN
 
 
+@pytest.mark.proves("foreign-producer-id")
 async def test_a_refused_batch_of_another_is_not_remembered(broker: Harness) -> None:
     """A batch that is refused with a retriable error holds back later batches of its producer, but only its own."""
     alice, mallory = await user(broker, "alice"), await user(broker, "mallory")
@@ -119,6 +124,7 @@ async def test_a_refused_batch_of_another_is_not_remembered(broker: Harness) -> 
     assert len(broker.node.broker.refused_batches) == 1
 
 
+@pytest.mark.proves("foreign-producer-id")
 async def test_offsets_are_not_committed_with_the_id_of_another(broker: Harness) -> None:
     alice = await TransactionalProducer(await user(broker, "alice"), 2, "alices").init()
     mallory = await TransactionalProducer(await user(broker, "mallory"), 2, "mallorys").init()
@@ -127,6 +133,7 @@ async def test_offsets_are_not_committed_with_the_id_of_another(broker: Harness)
         assert codes == [FOREIGN]
 
 
+@pytest.mark.proves("foreign-producer-id")
 async def test_the_tag_of_an_id_cannot_be_tried_out(broker: Harness) -> None:
     alice, mallory = await user(broker, "alice"), await user(broker, "mallory")
     known, later = await mallory.new_producer(), await mallory.new_producer()

@@ -85,6 +85,7 @@ async def test_a_file_and_an_https_url_are_read(url: str, authority: Authority, 
     assert await read_jwks(f"{url}/jwks?a=b", str(authority.ca_file)) == b'{"keys": []}'
 
 
+@pytest.mark.proves("invalid-tokens")
 @pytest.mark.parametrize("path", ["/moved", "/file"])
 async def test_redirects_are_not_followed(url: str, authority: Authority, path: str) -> None:
     Handler.seen.clear()

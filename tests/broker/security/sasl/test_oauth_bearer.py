@@ -66,6 +66,7 @@ def test_every_allowed_algorithm_works_with_its_key(key: Key, algorithm: str) ->
     assert reason(f"{head}.{payload}.{other}", at=at) == "wrong_signature"
 
 
+@pytest.mark.proves("invalid-tokens")
 def test_alg_none_is_refused() -> None:
     for name in ("none", "None", "NONE", "nOnE"):
         unsigned = f"{encoded({'alg': name, 'kid': 'k1'})}.{encoded(CLAIMS)}."
@@ -74,6 +75,7 @@ def test_alg_none_is_refused() -> None:
     assert reason(f"{encoded({'alg': ['none'], 'kid': 'k1'})}.{encoded(CLAIMS)}.") == "algorithm_not_allowed"
 
 
+@pytest.mark.proves("invalid-tokens")
 def test_a_public_rsa_key_as_an_hmac_secret_is_refused() -> None:
     key = issuer.rsa_key()
     for secret in (key.as_pem(private=False), key.as_der(private=False), jwks(public(key))):
@@ -88,6 +90,7 @@ def test_an_algorithm_of_another_kind_of_key_is_refused() -> None:
     assert checked(token(algorithm="PS256"), at=narrow).user == "alice"
 
 
+@pytest.mark.proves("invalid-tokens")
 def test_an_unknown_kid_is_refused_and_named() -> None:
     with pytest.raises(UnknownKeyError) as caught:
         checked(token(header={"kid": "k2"}))
@@ -100,6 +103,7 @@ def test_a_token_without_kid_is_refused(kid: object) -> None:
     assert reason(token(header={"kid": kid})) == "no_key_id"
 
 
+@pytest.mark.proves("invalid-tokens")
 def test_a_key_or_a_url_in_the_header_is_not_used() -> None:
     own = RSAKey.generate_key(2048)
     brought = {"jwk": public(own), "jku": "https://attacker.example/jwks", "x5u": "file:///etc/passwd"}
@@ -110,6 +114,7 @@ def test_critical_extensions_are_refused() -> None:
     assert reason(token(header={"crit": ["b64"], "b64": False})) == "malformed_token"
 
 
+@pytest.mark.proves("invalid-tokens")
 @pytest.mark.parametrize("aud", [None, "", "other", ["other"], [], [None], {"semel": 1}, 1, "semel2", "SEMEL"])
 def test_a_token_for_no_audience_or_another_one_is_refused(aud: object) -> None:
     assert reason(token(aud=aud)) == "wrong_audience"
@@ -217,6 +222,7 @@ def test_any_text_is_refused_and_never_fails_otherwise(text: str) -> None:
         checked(text)
 
 
+@pytest.mark.proves("invalid-tokens")
 @pytest.mark.parametrize("safeguard", ["algorithms", "key_algorithms", "audience", "issuer", "times", "signature"])
 def test_each_check_is_necessary(safeguard: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablations: without the check the attack succeeds."""

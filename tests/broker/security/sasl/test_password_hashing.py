@@ -13,6 +13,7 @@ from semel_broker.security.sasl.password_hashing import NICENESS, THREADS, Passw
 from semel_protocol.scram import ScramMechanism
 
 
+@pytest.mark.proves("scram")
 @pytest.mark.real_time
 async def test_passwords_are_hashed_in_a_few_threads_and_not_in_that_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,

@@ -191,6 +191,7 @@ async def test_an_unknown_mechanism_is_refused_with_the_list(sasl_broker: Harnes
     assert failures(sasl_broker) == ["unsupported_mechanism"]
 
 
+@pytest.mark.proves("re-authentication")
 async def test_a_request_before_authentication_closes_the_connection(sasl_broker: Harness) -> None:
     wire = await sasl_broker.wire()
     wire.send(EVERYTHING)
@@ -200,6 +201,7 @@ async def test_a_request_before_authentication_closes_the_connection(sasl_broker
     assert "SASL_PLAINTEXT" in str(line["do"])
 
 
+@pytest.mark.proves("scram")
 async def test_scram_that_is_not_finished_is_not_authenticated(sasl_broker: Harness) -> None:
     """The server has sent its first message, and the client sends a request in place of its proof."""
     wire = await sasl_broker.wire()
@@ -210,6 +212,7 @@ async def test_scram_that_is_not_finished_is_not_authenticated(sasl_broker: Harn
     assert failures(sasl_broker) == ["request_before_authentication"]
 
 
+@pytest.mark.proves("re-authentication")
 @pytest.mark.parametrize("name", ["SaslHandshake", "SaslAuthenticate"])
 async def test_sasl_out_of_turn_is_answered_with_illegal_sasl_state(sasl_broker: Harness, name: str) -> None:
     wire = await sasl_broker.wire()
@@ -223,6 +226,7 @@ async def test_sasl_out_of_turn_is_answered_with_illegal_sasl_state(sasl_broker:
     assert failures(sasl_broker) == ["illegal_sasl_state"]
 
 
+@pytest.mark.proves("re-authentication")
 async def test_requests_pipelined_behind_a_failed_login_are_not_served(sasl_broker: Harness) -> None:
     wire = await sasl_broker.wire()
     wire.send(SaslHandshakeRequest(mechanism="PLAIN"))
@@ -256,6 +260,7 @@ async def test_a_listener_without_sasl_refuses_sasl_and_goes_on(broker: Harness)
 # --- bounds
 
 
+@pytest.mark.proves("unauthenticated-clients")
 async def test_authentication_takes_at_most_its_time(sasl_broker: Harness) -> None:
     silent, half = await sasl_broker.wire(), await sasl_broker.wire()
     await handshake(half)
@@ -265,6 +270,7 @@ async def test_authentication_takes_at_most_its_time(sasl_broker: Harness) -> No
     assert failures(sasl_broker) == ["authentication_timeout"] * 2
 
 
+@pytest.mark.proves("unauthenticated-clients")
 @pytest.mark.parametrize(
     ("size", "is_begun"), [(16 * 1024 + 1, False), (131_072 + 1, True), (-1, False)], ids=["request", "token", "sign"]
 )
@@ -284,6 +290,7 @@ async def test_large_frames_are_allowed_after_authentication(sasl_broker: Harnes
     assert (await wire.produce("t", batch(bytes(300_000)))).error_code == ErrorCode.NONE
 
 
+@pytest.mark.proves("unauthenticated-clients")
 async def test_connections_that_do_not_authenticate_leave_room_for_others(sasl_broker: Harness) -> None:
     assert sasl_broker.node is not None
     logins = sasl_broker.node.server.context.logins
@@ -409,6 +416,7 @@ async def test_an_expired_session_may_still_be_renewed(start_sasl: Any) -> None:
     assert await is_served(wire)
 
 
+@pytest.mark.proves("re-authentication")
 async def test_reauthentication_as_another_user_closes_the_connection(sasl_broker: Harness) -> None:
     await make_user(sasl_broker, "bob")
     wire = await sasl_broker.wire()
@@ -451,6 +459,7 @@ async def test_a_request_in_the_middle_of_reauthentication_closes_the_connection
     assert await wire.closed_by_peer()
 
 
+@pytest.mark.proves("re-authentication")
 async def test_requests_around_a_reauthentication_are_answered_in_order(sasl_broker: Harness) -> None:
     wire = await sasl_broker.wire()
     await log_in(wire, mechanism="PLAIN")
@@ -469,6 +478,7 @@ async def test_requests_around_a_reauthentication_are_answered_in_order(sasl_bro
     assert await wire.values("t") == [b"before", b"just before", b"after"]
 
 
+@pytest.mark.proves("re-authentication")
 async def test_requests_behind_a_failed_reauthentication_are_not_served(sasl_broker: Harness) -> None:
     wire = await sasl_broker.wire()
     await log_in(wire, mechanism="PLAIN")
@@ -493,6 +503,7 @@ async def test_requests_behind_a_failed_reauthentication_are_not_served(sasl_bro
 # --- secrets, and the first user
 
 
+@pytest.mark.proves("secrets-shown")
 async def test_no_secret_is_in_a_log_or_a_repr(sasl_broker: Harness) -> None:
     wire = await sasl_broker.wire()
     await log_in(wire, mechanism="PLAIN")
@@ -517,6 +528,7 @@ async def test_the_first_user_is_made_once(start_broker: StartBroker) -> None:
 # --- the audit log
 
 
+@pytest.mark.proves("secrets-shown")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_a_refused_login_is_in_the_audit_log_with_the_name_and_without_the_password(
     start_sasl: Any, mechanism: str

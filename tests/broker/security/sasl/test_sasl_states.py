@@ -152,6 +152,7 @@ def dispatcher(reached: list[int]) -> Dispatcher:
     return Dispatcher(NoBroker(), handlers)  # type: ignore[arg-type]
 
 
+@pytest.mark.proves("re-authentication")
 @given(frames=FRAMES)
 async def test_no_sequence_of_frames_reaches_a_handler_before_authentication(
     dispatcher: Dispatcher, reached: list[int], frames: list[bytes]

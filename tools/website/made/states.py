@@ -1,12 +1,8 @@
-"""docs/states.md: one state diagram for each table of transitions (`NEXT`) in the packages.
-
-`python -m tidy.state_diagrams` prints the page; with `--write` it is written.
-"""
+"""The diagrams of docs/states.md: one for each table of transitions (`NEXT`) in the packages."""
 
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Mapping
 from enum import Enum
 from importlib import import_module
@@ -14,15 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/states.md"
+from tools.website import ROOT
+
 PACKAGES = ("protocol/semel_protocol", "storage/semel_storage", "broker/semel_broker", "client/semel", "pipeline")
-
-HEAD = """# States
-
-The diagrams are drawn from the tables of transitions in the code, by `make map`; `make check` compares them. A
-transition that is not in its table is a bug and raises AssertionError. Terms: [glossary](glossary.md).
-"""
 
 
 class Diagram(msgspec.Struct, frozen=True):
@@ -175,18 +165,6 @@ def _label(state: Enum) -> str:
     return label if isinstance(label, str) else str(state.value)
 
 
-def page() -> str:
-    """The whole page."""
-    return "\n".join([HEAD, *(line for diagram in DIAGRAMS for line in drawn(diagram))]).rstrip() + "\n"
-
-
-def main() -> None:
-    """Print the page, or write it."""
-    if "--write" in sys.argv[1:]:
-        PAGE.write_text(page())
-    else:
-        print(page(), end="")
-
-
-if __name__ == "__main__":
-    main()
+def part() -> str:
+    """All diagrams."""
+    return "\n".join(line for diagram in DIAGRAMS for line in drawn(diagram))

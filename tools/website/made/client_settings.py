@@ -1,36 +1,25 @@
-"""The client's settings, read from the declarations in `semel._config`: docs/client-settings.md, and the texts of
-`help(semel.Producer)` and similar calls.
+"""The client's settings in words, taken from the declarations in `semel._config`.
 
-`python -m tidy.client_settings` prints the page; with `--write` both files are written.
+They become the tables of docs/client-settings.md, and the texts that `help(semel.Producer)` and its like show.
+`python -m tools.website.made.client_settings` writes the texts.
 """
 
 from __future__ import annotations
 
 import ast
-import sys
 import textwrap
 from pathlib import Path
 
 import msgspec
 from semel._config.settings import RULES
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/client-settings.md"
+from tools.website import ROOT
+
 MODULE = ROOT / "client/semel/_config/reference.py"
 CLIENT, CONSUMER, READER = (
     ROOT / "client/semel" / path for path in ("_config/client.py", "_config/consumer.py", "batch_reader.py")
 )
 WIDTH = 100
-
-HEAD = """# Settings of the client
-
-Each setting is a keyword argument of its class: `Producer(bootstrap_servers="localhost:9092", linger_ms=5)`. Names are
-those of aiokafka, and Kafka's in snake_case. Times are in milliseconds, sizes in bytes. Type and value are checked when
-the object is made: KafkaConfigurationError names the first invalid one, and TypeError names one that does not exist.
-
-In Python, `help(semel.Producer.__init__)` shows the same. `semel.ProducerConfig` and its like are the types that hold
-the settings. The page is written by `make map` from `client/semel/_config`.
-"""
 
 
 class DeclaredSetting(msgspec.Struct, frozen=True):
@@ -89,10 +78,10 @@ def described() -> dict[str, list[DeclaredSetting]]:
     return found
 
 
-def page() -> str:
-    """The page as Markdown."""
+def part() -> str:
+    """The tables of all settings, one for each class."""
     known = described()
-    lines = [HEAD]
+    lines = []
     titles: dict[str, list[DeclaredSetting]] = {}
     for section in SECTIONS:
         titles.setdefault(section.title, []).extend(known[section.config])
@@ -149,14 +138,5 @@ def _help(setting: DeclaredSetting) -> str:
     return f"{setting.name}{default}\n{body}"
 
 
-def main() -> None:
-    """Print the page, or write both files."""
-    if "--write" in sys.argv[1:]:
-        PAGE.write_text(page())
-        MODULE.write_text(reference())
-    else:
-        print(page(), end="")
-
-
 if __name__ == "__main__":
-    main()
+    MODULE.write_text(reference())

@@ -22,7 +22,7 @@ from semel.cli.main import main
 BLOCK = re.compile(r"^```(?P<language>[a-z]*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "tools/strangers/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "tools/*/*.md")
     for path in ROOT.glob(pattern)
 )
 OWN_PACKAGES = (

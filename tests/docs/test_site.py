@@ -13,13 +13,13 @@ from docs.blocks import ROOT
 SITE = tomllib.loads((ROOT / "tools/website" / "zensical.toml").read_text())["project"]
 MADE = {"map.md"}
 """Pages that `make docs` makes."""
-NOT_ON_THE_SITE = {"CODE_OF_CONDUCT.md", "tools/strangers/README.md"}
+NOT_ON_THE_SITE = {"CODE_OF_CONDUCT.md", "tools/cluster/README.md", "tools/strangers/README.md"}
 """Pages that other pages link to; the navigation need not name them."""
 
 
 DOCUMENTS = [
     page
-    for pattern in ("*.md", "docs/**/*.md", "docs/data/*.toml", "examples/*.md", "tools/strangers/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "docs/data/*.toml", "examples/*.md", "tools/*/*.md")
     for page in ROOT.glob(pattern)
 ]
 LINK = re.compile(r"\]\((?!https?:|mailto:)(?P<path>[^)#\s]*)(?:#(?P<heading>[^)\s]*))?\)")

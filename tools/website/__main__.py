@@ -21,7 +21,7 @@ from tools.website.made import filled
 
 BUILD = ROOT / "build"
 PAGES, SITE, CONFIG = BUILD / "docs", BUILD / "site", BUILD / "zensical.toml"
-SOURCES = ("*.md", "docs/**/*", "examples/*", "tools/strangers/*.md")
+SOURCES = ("*.md", "docs/**/*", "examples/*", "tools/*/*.md")
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?=(?:#[^)\s]*)?\))")
 
 

@@ -115,6 +115,7 @@ def _open_logs(config: BrokerConfig, world: World, cluster_id: str) -> LogDirect
         directory_id=_new_uuid(world),
         event=world.log.info,
         problem=world.log.error,
+        left_logs_min=config.limits.left_logs_synced_together_min,
     )
 
 

@@ -29,8 +29,7 @@ NAME_LENGTH_MAX = 255
 """The longest file name that all usual file systems allow."""
 NAMES_SHOWN_MAX = 5
 LEFT_LOGS_MIN = 16
-"""After a process that did not stop cleanly, so many logs are made durable by one sync of the file system. Fewer are
-synced one by one, as the file system may have much of other programs to write."""
+"""Default of `LogDirectory.open`."""
 LOGS_PER_TURN = 256
 """Logs that a checkpoint looks at in one turn of the event loop."""
 RESERVE_FILE = ".semel-reserve"
@@ -111,6 +110,7 @@ class LogDirectory:
         directory_id: str,
         event: Event = ignore_event,
         problem: Event = ignore_event,
+        left_logs_min: int = LEFT_LOGS_MIN,
     ) -> "LogDirectory":
         """Lock the directory, and create it if it is missing.
 
@@ -119,7 +119,9 @@ class LogDirectory:
         DirectoryLocked if another process uses it; WrongDirectory if it belongs to another node or cluster, has
         another format, or is not a data directory; then nothing has changed.
 
-        `problem`: called for events that an operator has to act on; `event` for all others.
+        `problem`: called for events that an operator has to act on; `event` for all others. `left_logs_min`: after a
+        process that did not stop cleanly, so many logs are made durable by one sync of the file system. Fewer are
+        synced one by one, as the file system may have much of other programs to write.
         """
         check_folder(disk, root)
         disk.mkdir(root)
@@ -130,7 +132,7 @@ class LogDirectory:
             mine = identify(disk, root, Identity(node_id, cluster_id, directory_id))
             directory.node_id, directory.cluster_id = mine.node_id, mine.cluster_id
             directory.directory_id = mine.directory_id
-            directory._take()
+            directory._take(left_logs_min)
         except BaseException:
             unlock()
             raise
@@ -260,9 +262,12 @@ class LogDirectory:
 
     def has_records(self, topic: str, partition: int) -> bool:
         """Whether a segment of the partition, which need not be open, has bytes."""
+        return self.size_of(topic, partition) > 0
+
+    def size_of(self, topic: str, partition: int) -> int:
+        """Bytes of the segments of a partition, which need not be open. Raises OSError, MissingFile."""
         path = self._partition_path(topic, partition)
-        logs = [name for name in self.disk.listdir(path) if name.endswith(LOG)]
-        return any(self.disk.size(f"{path}/{name}") for name in logs)
+        return sum(self.disk.size(f"{path}/{name}") for name in self.disk.listdir(path) if name.endswith(LOG))
 
     def _clear_away(self, topic: str, partition: int, topic_id: bytes) -> None:
         """Rename the directory to a unique name with `-stray`, and make an empty one."""
@@ -414,7 +419,7 @@ class LogDirectory:
         self.logs.clear()
         self._unlock()
 
-    def _take(self) -> None:
+    def _take(self, left_logs_min: int) -> None:
         """After locking: remove the clean shutdown marker and finish interrupted deletions."""
         marker = self._path(checkpoints.CLEAN_SHUTDOWN)
         self.was_clean = self.disk.exists(marker)
@@ -438,7 +443,7 @@ class LogDirectory:
             )
         self.disk.sync_dir(self.root)
         left = self.partitions()
-        if not self.was_clean and len(left) >= LEFT_LOGS_MIN and self.disk.sync_file_system(self.root):
+        if not self.was_clean and len(left) >= left_logs_min and self.disk.sync_file_system(self.root):
             self._left_synced.update(left)
 
     def report_removal(self, path: str, error: Exception) -> None:

@@ -84,8 +84,12 @@ class LocalPartitions:
                 found.setdefault(partition.topic_id, []).append(partition.index)
         return found
 
-    def make(self, view: PartitionView, config: Callable[[], LogConfig]) -> Partition:
-        """The partition; its log is not opened. Raises NOT_LEADER_OR_FOLLOWER if this broker has no replica of it."""
+    def make(self, view: PartitionView, config: Callable[[], LogConfig], *, opens: bool) -> Partition:
+        """The partition. Raises NOT_LEADER_OR_FOLLOWER if this broker has no replica of it.
+
+        `opens`: its log was written before, and is opened before the partition has a role: for a listener it would be
+        empty. Raises KAFKA_STORAGE_ERROR if no more files can be opened; then it is not made.
+        """
         known = self._partitions.get(view.place)
         if known is not None:
             return known
@@ -114,18 +118,28 @@ class LocalPartitions:
             space=self.space,
             on_offline=self._went_offline,
         )
+        if opens:
+            try:
+                partition.open()
+            except KafkaError:
+                if not partition.is_offline:
+                    del self._partitions[view.place]
+                    raise
         if self._has_roles:
             self._give_role(partition, view)
         return partition
-
-    def unmake(self, partition: Partition) -> None:
-        """Forget a partition that was just made: its log could not be opened."""
-        del self._partitions[partition.topic_id, partition.index]
 
     @property
     def was_clean(self) -> bool:
         """Whether the last stop was clean."""
         return self._logs.was_clean
+
+    def size_of(self, topic: str, index: int) -> int:
+        """Bytes of a log that is not open; 0 if its files cannot be read, which its opening reports."""
+        try:
+            return self._logs.size_of(topic, index)
+        except (OSError, MissingFile):
+            return 0
 
     # --- roles ---
 

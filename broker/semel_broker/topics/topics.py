@@ -45,7 +45,7 @@ from semel_broker.config.loading import BrokerConfig
 from semel_broker.config.topic_configs import PRODUCER
 from semel_broker.partitions.local import LocalPartitions
 from semel_broker.partitions.partition import Lease, Partition
-from semel_broker.scheduling.turns import OPENING_STEPS, Turns
+from semel_broker.scheduling.turns import SLICE_STEPS, Turns
 from semel_broker.topics import dynamic_configs
 from semel_broker.world import World
 
@@ -257,14 +257,9 @@ class Topics:
         assert topic is not None
         if self._is_being_removed(name, index):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being made anew: try again")
-        partition = topic.opened[index] = self.local.make(view, lambda: topic.config)
-        if (name, index) in self._unopened:
-            try:
-                self._open(partition, "")
-            except KafkaError:  # it stays unopened: without its log it would look empty
-                del topic.opened[index]
-                self.local.unmake(partition)
-                raise
+        is_unopened = (name, index) in self._unopened  # without its log it would look empty
+        partition = topic.opened[index] = self.local.make(view, lambda: topic.config, opens=is_unopened)
+        if is_unopened:
             del self._unopened[name, index]
         return partition
 
@@ -275,6 +270,7 @@ class Topics:
 
     async def _open_others(self) -> None:
         slices, count = self._turns.slices(), len(self._unopened)
+        steps = SLICE_STEPS // self._config.limits.logs_opened_in_turn_max
         while self._unopened:
             name, index = next(iter(self._unopened))
             try:
@@ -289,9 +285,18 @@ class Topics:
                     again_s=OPEN_AGAIN_S,
                 )
                 await sleep(OPEN_AGAIN_S)
-            if slices.is_over(OPENING_STEPS):
+            if slices.is_over(steps):
                 await slices.next()
         self._world.log.info("other_logs_opened", logs=count, recovered=not self.local.was_clean)
+
+    @property
+    def unopened(self) -> int:
+        """The number of logs that were written before this start and are not open yet."""
+        return len(self._unopened)
+
+    def unopened_size(self, name: str, index: int) -> int:
+        """Bytes of a log that was written before this start and is not open yet; 0 for another one."""
+        return self.local.size_of(name, index) if (name, index) in self._unopened else 0
 
     def partitions(self) -> list[Partition]:
         """The partitions whose logs are open, by topic and index."""

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, fetch_request, headers_of, records_of
+from broker.members import GroupMember, committed
+from broker.transactional import TransactionalProducer
 from semel_broker.config.loading import BrokerConfig, load
 from semel_broker.topics.topics import OPEN_AGAIN_S, Topics
 from semel_protocol.errors import ErrorCode
@@ -24,6 +26,8 @@ from semel_protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest
 from semel_storage.disk.disk import FilesUsedUp
 
 PARTITIONS = 8
+FIRST_TOPIC = "A"
+"""Its directories come before those of the internal topics."""
 LATEST = -1
 
 
@@ -87,8 +91,31 @@ async def test_a_log_is_opened_when_it_is_used(start_broker: StartBroker, no_bac
     assert (produced.error_code, produced.base_offset) == (0, 0), "the producer's batch is known"
     assert unopened(broker) == PARTITIONS - 5
     await wire.call(MetadataRequest(topics=None))
-    await wire.call(DescribeLogDirsRequest(topics=None))
+    listed = (await wire.call(DescribeLogDirsRequest(topics=None))).results[0].topics
     assert unopened(broker) == PARTITIONS - 5, "a listing opens no log"
+    sizes = {row.partition_size for topic in listed if topic.name == "t" for row in topic.partitions}
+    assert sizes == {len(fetched.records)}, "and none looks empty in it"
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+async def test_coordinators_read_their_logs_also_if_these_are_not_among_the_first(
+    start_broker: StartBroker, no_background: None, how: str
+) -> None:
+    broker = await start_broker(durability="fsync")
+    wire = await broker.wire()
+    await wire.create_topic(FIRST_TOPIC, partitions=3)
+    for index in range(3):
+        await wire.produce(FIRST_TOPIC, batch(b"first"), partition=index)
+    before = await TransactionalProducer(wire).init()
+    assert (await GroupMember(wire, "g").commit({0: 1}, topic=FIRST_TOPIC)) == [0]
+    await broker.stop()
+    if how == "killed":
+        (broker.directory / ".kafka_cleanshutdown").unlink()
+    await broker.start()
+    wire = await broker.wire()
+    assert await committed(wire, "g", 0, topic=FIRST_TOPIC) == [1]
+    again = await TransactionalProducer(wire).init()
+    assert (again.producer_id, again.epoch) == (before.producer_id, before.epoch + 1)
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])

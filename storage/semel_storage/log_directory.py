@@ -18,6 +18,7 @@ from semel_storage.checkpoints import TopicPartition
 from semel_storage.disk.disk import Disk, Event, MissingFile, ignore_event
 from semel_storage.identity import Identity, WrongDirectory, check_folder, identify
 from semel_storage.log.log import CHECKPOINT_BYTES, Log
+from semel_storage.log.recovery import is_interrupted
 from semel_storage.segments.log_config import LogConfig
 from semel_storage.segments.segment import LOG
 
@@ -196,11 +197,13 @@ class LogDirectory:
         *,
         now_ms: int,
         topic_id: bytes | None = None,
+        settles_later: bool = False,
         allow_data_loss: bool = False,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
     ) -> Log:
         """Open the partition's log, recover it after a crash, or create it. A log must not be open twice.
 
+        `settles_later`: see `Log.open`.
         Raises, without a change for other partitions: OSError for files that this process cannot use, WrongDirectory
         for a directory with another topic id, CorruptLog and CorruptCheckpoint for damaged files.
         """
@@ -237,6 +240,7 @@ class LogDirectory:
             start_offset=self._files.starts.get(key, 0),
             clean=self.was_clean and not is_new,
             is_synced=is_synced,
+            settles_later=settles_later,
             allow_data_loss=allow_data_loss,
             event=partial(self._event, topic=topic, partition=partition),
             checkpoint_bytes=checkpoint_bytes,
@@ -247,6 +251,16 @@ class LogDirectory:
             self.disk.sync_dir_later(self.root)
         self.logs[key] = log
         return log
+
+    def is_interrupted(self, topic: str, partition: int) -> bool:
+        """Whether the opening of a log that is not open finishes a change in durable steps, and blocks meanwhile. Also
+        True if its directory cannot be read.
+        """
+        start_offset = self._files.starts.get((topic, partition), 0)
+        try:
+            return is_interrupted(self.disk, self._partition_path(topic, partition), start_offset, clean=self.was_clean)
+        except OSError:
+            return True
 
     def _has_nothing_durable(self, topic: str, partition: int) -> bool:
         """Whether a power loss took the topic id: then no record beside it was durable, or is of this topic for sure.

@@ -39,6 +39,8 @@ SLOW_DISKS_SHARE = 0.1
 """The share of the runs whose disks are slow for a while, and whose loops must not wait for them."""
 LATE_OPENING_SHARE = 0.15
 """The share of the runs of one broker that opens most logs after it listens."""
+SLOW_AND_LATE_SHARE = 0.4
+"""The share of these whose disk is slow for a while. Then the opening of a log must not wait for it."""
 Finale = Literal["none", "kill", "power loss", "terminate"]
 
 
@@ -149,7 +151,9 @@ def open_late(plan: RunPlan, rng: Random, until_ms: int) -> RunPlan:
     plan.broker |= {OPENED_AT_START: rng.choice((0, 1, 2, 2, 4)), LEFT_LOGS_TOGETHER: rng.choice((1, 1, 16))}
     plan.disk.opening_ms = rng.choice((0.0, 5.0, 50.0, 500.0))
     fsync = plan.settings.get("durability") != "os"
-    found = swarm.draw_openings(rng, BROKER, until_ms, fsync=fsync)
+    found = [*swarm.draw_openings(rng, BROKER, until_ms, fsync=fsync)]
+    if fsync and rng.random() < SLOW_AND_LATE_SHARE:
+        found += swarm.draw_slow_disks(rng, (BROKER,), until_ms)
     plan.faults = sorted([*plan.faults, *found], key=lambda fault: fault.at_ms)
     return plan
 

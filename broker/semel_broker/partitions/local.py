@@ -60,6 +60,8 @@ class LocalPartitions:
         self.space = DiskSpace(world, config, logs.root, self.hangs)
         self._partitions: dict[Place, Partition] = {}
         self._has_roles = lease is None
+        self.is_serving = False
+        """The start is over: the opening of a log may not wait for the disk."""
 
     # --- looking up ---
 
@@ -103,7 +105,9 @@ class LocalPartitions:
         def open_log() -> Log:
             now_ms = self._world.now_ms()
             topic_id = TopicRecord(view.topic, view.topic_id, [], {}).id_bytes
-            return self._logs.open_log(view.topic, view.index, config(), now_ms=now_ms, topic_id=topic_id)
+            return self._logs.open_log(
+                view.topic, view.index, config(), now_ms=now_ms, topic_id=topic_id, settles_later=self.is_serving
+            )
 
         partition = self._partitions[view.place] = Partition(
             view.topic,
@@ -128,6 +132,10 @@ class LocalPartitions:
         if self._has_roles:
             self._give_role(partition, view)
         return partition
+
+    def is_interrupted(self, view: PartitionView) -> bool:
+        """`LogDirectory.is_interrupted`."""
+        return self._logs.is_interrupted(view.topic, view.index)
 
     @property
     def was_clean(self) -> bool:

@@ -133,8 +133,8 @@ class Topics:
         topics open one of their own. A partition whose files are damaged, or do not match the store, is offline, and
         all others are served. Raises KAFKA_STORAGE_ERROR if no more files can be opened.
 
-        Of a broker without a cluster only the first logs are opened now, and the others when they are used, or by
-        `open_others`. In a cluster the ends of all logs decide on roles.
+        Of a broker without a cluster only the first logs are opened now, and those whose opening blocks; the others
+        when they are used, or in the background (`begin_opening`). In a cluster the ends of all logs decide on roles.
         """
         owns_feed, feed = feed is None, feed or await Feed.open(store, world.log)
         topics = cls(world=world, config=config, store=store, feed=feed, logs=logs, lease=lease)
@@ -151,7 +151,8 @@ class Topics:
         opened = 0
         for each in found:
             place = each.view.topic, each.view.index
-            if each.problem or lease is not None or opened < config.limits.logs_opened_at_start_max:
+            is_first = lease is not None or opened < config.limits.logs_opened_at_start_max
+            if each.problem or is_first or topics.local.is_interrupted(each.view):
                 topics._open(topics.partition(*place), each.problem)
                 opened += 1
             else:
@@ -264,7 +265,8 @@ class Topics:
         return partition
 
     def begin_opening(self) -> None:
-        """Open the logs that the start has left out, in the background: retention and compaction need them."""
+        """The broker serves. Open the other logs in the background: retention and compaction need them."""
+        self.local.is_serving = True
         if self._unopened:
             self._opening = get_running_loop().create_task(self._open_others(), name="opening of logs")
 

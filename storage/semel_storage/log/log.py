@@ -85,6 +85,8 @@ class Log:
         self.duplicates = 0
         """Batches and markers that were not written again, since the log was opened."""
         self._last_now_ms = now_ms
+        self.is_settled = state.is_settled
+        """Whether all that recovery has changed is durable. If not, carry out `settling` before any append."""
         self.is_in_truncation = False
         """Records are being removed from the end: nothing may be read or appended."""
         self._changing = asyncio.Lock()
@@ -104,6 +106,7 @@ class Log:
         start_offset: int = 0,
         clean: bool = False,
         is_synced: bool = False,
+        settles_later: bool = False,
         allow_data_loss: bool = False,
         event: Event = ignore_event,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
@@ -113,8 +116,9 @@ class Log:
         """Create the log, or recover an existing one (see `recovery`).
 
         `recovery_point` and `start_offset` come from the checkpoint files of the data directory (None: no entry).
-        `clean`: the last owner closed the log. `is_synced`: all that it left is durable. `is_own`: semel made it, so
-        that its offsets have no gaps but those that the file CLEANER_OFFSET tells of, also without an entry there.
+        `clean`: the last owner closed the log. `is_synced`: all that it left is durable. `settles_later`: recovery does
+        not wait for the disk, see `is_settled`. `is_own`: semel made it, so that its offsets have no gaps but those
+        that the file CLEANER_OFFSET tells of, also without an entry there.
         `checkpoint_bytes`: see CHECKPOINT_BYTES. `checkpoint`: see `Durability`. Raises CorruptLog if records may be
         lost that were acknowledged, unless `allow_data_loss`.
         """
@@ -127,6 +131,7 @@ class Log:
             start_offset=start_offset,
             clean=clean,
             is_synced=is_synced,
+            settles_later=settles_later,
             allow_data_loss=allow_data_loss,
             is_own=is_own,
             event=event,
@@ -317,16 +322,13 @@ class Log:
     def append_replicated(self, data: Buffer, *, now_ms: int) -> list[BatchHeader]:
         """Append complete batches from the partition's leader, from the end offset on. Returns their headers.
 
-        Epochs, producers, open and aborted transactions become as in the leader's log. The first batch of an empty log
-        may start below the start offset, if the leader's start offset is inside of a batch. Raises CorruptBatch; then
-        nothing was appended.
+        Epochs, producers, open and aborted transactions become as in the leader's log. The log has been restarted
+        before where `begins_inside` says so. Raises CorruptBatch; then nothing was appended.
         """
         headers = replicated.checked_headers(data)
         if not headers:
             return headers
-        first, start_offset = headers[0], self.start_offset
-        if first.base_offset < self.end_offset <= first.last_offset and start_offset == self.end_offset:
-            self.restart_at(first.base_offset, self.producers.all())
+        first = headers[0]
         assert first.base_offset >= self.end_offset, f"the log has the batch at {first.base_offset} already"
         view, segment, written, at = memoryview(data), self.active, 0, 0
         for header in headers:
@@ -342,11 +344,20 @@ class Log:
         self._last_now_ms = now_ms
         self.bytes_appended += at
         self.batches_appended += len(headers)
-        if start_offset > self.start_offset:
-            self.delete_records_before(min(start_offset, self.end_offset))
         if self.bytes_appended >= self.durability.sync_due_bytes:
             self.durability.sync_in_background()
         return headers
+
+    def begins_inside(self, data: Buffer) -> int | None:
+        """The base offset of the first batch from the leader, if this empty log starts inside of it; else None.
+
+        The leader's log start is inside of a batch then. Before the batches are appended the log has to restart at that
+        offset, with the same producers; afterwards its start offset is that of the leader. Raises CorruptBatch.
+        """
+        if self.start_offset != self.end_offset or not data:
+            return None
+        first = replicated.checked_headers(data)[0]
+        return first.base_offset if first.base_offset < self.end_offset <= first.last_offset else None
 
     @property
     def can_roll(self) -> bool:
@@ -391,11 +402,11 @@ class Log:
         old.seal()
         if len(self.segments) == 1 and (states := self.producers.all()):
             snapshots = self.durability.snapshots
-            snapshots.write(self.end_offset, states, keep=snapshots.offsets, durable=True)  # as in a deletion
+            # Until it is durable, the one where the old segment begins has the same producers.
+            snapshots.write(self.end_offset, states, keep=snapshots.offsets, later=True)
         new = self._new_segment(self.end_offset)
         self.segments.add(new)
         self.segments.drop(old)
-        self.disk.sync_dir(self.directory)
         return new
 
     def _account(self, segment: Segment, header: BatchHeader, batch: Buffer, now_ms: int) -> None:
@@ -518,6 +529,12 @@ class Log:
         finally:
             self.is_in_truncation = False
             self.durability.release()
+
+    def settling(self) -> Steps[None]:
+        """What recovery has cut must not come back behind new records after a power loss."""
+        with self._in_truncation():
+            yield
+            self.is_settled = True
 
     def truncation(self, offset: int) -> Steps[None]:
         """Remove all records at `offset` and above; a batch that contains `offset` is removed completely.

@@ -29,6 +29,7 @@ PARTITIONS = 8
 FIRST_TOPIC = "A"
 """Its directories come before those of the internal topics."""
 LATEST = -1
+SEGMENT = "00000000000000000000.log"
 
 
 @pytest.fixture(autouse=True)
@@ -174,6 +175,48 @@ async def test_a_log_that_cannot_be_opened_now_does_not_look_empty(
     await asyncio.sleep(OPEN_AGAIN_S + 1)
     assert unopened(broker) == 0
     assert (await latest(wire, 5)).offset == 1
+
+
+async def test_torn_tails_are_cut_without_a_wait_of_the_loop(start_broker: StartBroker) -> None:
+    """A sync on the loop's thread is an error here (`support/loop_syncs.py`)."""
+    broker = await start_broker(durability="fsync")
+    wire = await broker.wire()
+    await wire.create_topic("t", partitions=PARTITIONS)
+    for index in range(PARTITIONS):
+        await wire.produce("t", batch(b"first"), partition=index)
+    await broker.stop()
+    (broker.directory / ".kafka_cleanshutdown").unlink()
+    files = [broker.directory / f"t-{index}" / SEGMENT for index in range(PARTITIONS)]
+    wholes = [file.read_bytes() for file in files]
+    for file, whole in zip(files, wholes, strict=True):
+        file.write_bytes(whole + whole[:70])
+    await broker.start()
+    await asyncio.sleep(1)
+    assert len(broker.log.of("log_tail_cut")) == PARTITIONS
+    assert len(broker.log.of("other_logs_opened")) == 1
+    assert [file.read_bytes() for file in files] == wholes
+    wire = await broker.wire()
+    assert [(await wire.produce("t", batch(b"next"), partition=index)).base_offset for index in range(PARTITIONS)] == [
+        1
+    ] * PARTITIONS
+
+
+async def test_logs_amid_a_replacement_or_a_deletion_of_segments_are_opened_at_the_start(
+    start_broker: StartBroker, no_background: None
+) -> None:
+    """These are finished in steps, each durable before the next one."""
+    broker = await written(start_broker, "stopped")
+    await broker.stop()
+    (broker.directory / ".kafka_cleanshutdown").unlink()
+    (broker.directory / "t-5" / SEGMENT).rename(broker.directory / "t-5" / f"{SEGMENT}.swap")
+    starts = broker.directory / "log-start-offset-checkpoint"
+    starts.write_text("0\n1\nt 7 1\n")
+    (broker.directory / "t-7" / "00000000000000000001.log").touch()
+    await broker.start()
+    assert unopened(broker) == PARTITIONS - 4
+    assert (broker.directory / "t-5" / SEGMENT).exists()
+    wire = await broker.wire()
+    assert [(await latest(wire, index)).offset for index in range(PARTITIONS)] == [1] * PARTITIONS
 
 
 async def test_a_damaged_directory_is_offline_and_the_others_are_opened(start_broker: StartBroker) -> None:

@@ -55,9 +55,10 @@ class _Inode:
             self.data[:] = before
             self.synced_size = len(before)
             for start in range(0, len(written) if rng is not None else 0, SECTOR_BYTES):
-                sector = written[start : start + SECTOR_BYTES]
-                if sector != before[start : start + len(sector)] and rng is not None and rng.random() < 0.5:
-                    self.data[start : start + len(sector)] = sector
+                old = before[start : start + SECTOR_BYTES]
+                sector = written[start : start + SECTOR_BYTES].ljust(len(old), b"\0")
+                if sector != old and rng is not None and rng.random() < 0.5:
+                    self.data[start : start + len(old)] = sector
         synced, size = self.synced_size, len(self.data)
         if rng is None:
             del self.data[synced:]

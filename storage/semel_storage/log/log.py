@@ -32,6 +32,8 @@ from semel_storage.segments.segment import Segment
 from semel_storage.segments.segments import Segments
 
 ROLL_FILES = 2
+SEGMENTS_PER_STEP = 64
+"""Segments removed in one turn of the event loop."""
 SEGMENT_BYTES_MAX = 2**31 - 1
 """Positions in an index have 31 bits."""
 CHECKPOINT_BYTES = 32 << 20
@@ -476,6 +478,7 @@ class Log:
             try:
                 while True:
                     next(steps)
+                    await asyncio.sleep(0)  # the other two return at once if nothing has to be durable
                     await self.disk.settle(self.directory)
                     await self.durability.checkpoint_files.saved()
             except StopIteration as end:
@@ -563,9 +566,18 @@ class Log:
         if self._is_closed():
             return
         durability.lower_to(end_offset, last_batch_end=last_end)  # a sync that ran meanwhile has raised it
-        durability.snapshots.remove_above(end_offset)
+        for _ in durability.snapshots.removal_above(end_offset, SEGMENTS_PER_STEP):
+            yield
+            if self._is_closed():
+                return
+        dropped = 0
         while self.active is not segment:
             self.segments.drop(self.active)
+            dropped += 1
+            if not dropped % SEGMENTS_PER_STEP:
+                yield
+                if self._is_closed():
+                    return
         if not segment.is_active:
             segment.activate()
         segment.truncate(position, end_offset, durable=False)
@@ -621,9 +633,17 @@ class Log:
         durability.lower_to(0, last_batch_end=0)
         self.disk.remove(f"{self.directory}/{checkpoints.LEADER_EPOCH}")
         self.epochs.clear()
-        durability.snapshots.remove_above(self.start_offset)  # a part of the old log needs that of its start
-        for segment in reversed(self.segments):
+        # A part of the old log needs that of its start.
+        for _ in durability.snapshots.removal_above(self.start_offset, SEGMENTS_PER_STEP):
+            yield
+            if self._is_closed():
+                return
+        for count, segment in enumerate(reversed(self.segments), 1):
             segment.delete()
+            if not count % SEGMENTS_PER_STEP:
+                yield
+                if self._is_closed():
+                    return
         self.disk.sync_dir_later(self.directory)
         yield  # a crash must not leave them beside the new segment
         if self._is_closed():
@@ -674,14 +694,16 @@ class Log:
         states = recovery.producers_at(self.segments.all, snapshots, first, now_ms=self._last_now_ms)
         snapshots.write(first, states.all(), keep=snapshots.offsets, later=True)
         yield  # the producers of deleted records; and the start offset, by which recovery finishes the deletion
-        if self._is_closed() or old != self.segments[: len(old)] or len(old) >= len(self.segments):
-            return  # the log was truncated or deleted
-        for segment in old:
-            self.segments.drop(segment)
-        self.epochs.truncate_from_start(self.start_offset)
-        self.disk.sync_dir_later(self.directory)
-        yield  # otherwise a power loss may bring deleted records back
-        snapshots.remove_below(min(first, self.segments[0].base_offset))  # the log may have begun anew meanwhile
+        for at in range(0, len(old), SEGMENTS_PER_STEP):
+            some = old[at : at + SEGMENTS_PER_STEP]
+            if self._is_closed() or some != self.segments[: len(some)] or len(some) >= len(self.segments):
+                return  # the log was truncated or deleted
+            for segment in some:
+                self.segments.drop(segment)
+            self.epochs.truncate_from_start(self.start_offset)
+            self.disk.sync_dir_later(self.directory)
+            yield  # otherwise a power loss may bring deleted records back
+            snapshots.remove_below(min(first, self.segments[0].base_offset))  # the log may have begun anew meanwhile
 
 
 def _end_of_last(segment: Segment, position: int, offset: int) -> int:

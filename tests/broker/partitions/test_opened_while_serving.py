@@ -14,7 +14,7 @@ from semel_broker.world import World
 from semel_protocol.batch import read_header
 from semel_protocol.errors import KafkaError
 from semel_storage.disk.disk import Disk
-from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import SECTOR_BYTES, MemoryDisk
 from semel_storage.log.log import Log
 from semel_storage.segments.log_config import LogConfig
 from support.virtual_time import disk_here
@@ -23,6 +23,10 @@ pytestmark = pytest.mark.usefixtures("loop_syncs_refused")
 
 COMPACTED = LogConfig(cleanup_policy=("compact",))
 FILE = "00000000000000000000.log"
+
+
+OF_A_SECTOR = next(bytes(length) for length in range(SECTOR_BYTES) if len(batch(bytes(length))) == SECTOR_BYTES)
+"""A value whose batch takes one sector of the disk."""
 
 
 def make(disk: Disk, path: str, **settings: object) -> Partition:
@@ -76,20 +80,18 @@ async def test_what_was_cut_does_not_come_back_behind_new_records() -> None:
     """After a power loss that takes the end of the next append."""
     for seed in range(20):
         disk = MemoryDisk()
-        await written(disk, "t-0")
+        disk.mkdir("t-0")
         file = disk.open(f"t-0/{FILE}")
-        one, size = file.pread(file.size() // 2, 0), file.size() // 2
-        lost = replicated(b"lost", base_offset=2)
-        file.truncate(size)
-        file.append(bytes(len(one)), lost)
+        file.append(replicated(OF_A_SECTOR, base_offset=0), bytes(SECTOR_BYTES), replicated(b"lost", base_offset=2))
         file.sync_now()
+        disk.sync_dir("t-0")
         disk.kill()
         partition = make(disk, "t-0", recovery_point=0)
         partition.open()
         await partition.changed()
         assert partition.end_offset == 1
         await asyncio.sleep(0)
-        put(partition, b"new")
+        put(partition, OF_A_SECTOR)
         disk.crash(Random(seed))
         again = Log.open(disk, "t-0", COMPACTED, now_ms=0, recovery_point=0)
         assert again.end_offset <= 2

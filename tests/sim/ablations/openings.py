@@ -10,8 +10,6 @@ from semel_broker.partitions.local import LocalPartitions
 from semel_broker.partitions.partition import Partition
 from semel_broker.topics.topics import Topics
 from semel_protocol.errors import KafkaError
-from semel_storage.log.log import Log
-from semel_storage.log.steps import Steps
 from semel_storage.segments.log_config import LogConfig
 
 from sim.ablations import occasions
@@ -67,19 +65,6 @@ def shown_before_its_log(seam: Seam) -> None:
         return partition
 
     seam.replace(LocalPartitions, "make", early)
-
-
-@safeguard(
-    "what recovery cuts late is durable before the next records",
-    "records that were cut do not come back behind new ones after a power loss",
-    shows=power_fails,
-    occasion=occasions.opened_late,
-)
-def cuts_not_settled(seam: Seam) -> None:
-    def at_once(self: Log) -> Steps[None]:
-        yield from ()
-
-    seam.replace(Log, "settling", at_once)
 
 
 @safeguard(

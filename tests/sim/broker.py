@@ -173,13 +173,14 @@ class SimBroker:
             audit_is_behind=self.audit_is_behind,
         )
         self._stop = asyncio.get_running_loop().create_future()
+        refused = host.disk.opens_refused
         try:
             node = await Node.start(config, world)
         except (CorruptLog, CorruptCheckpoint, WrongDirectory) as error:
             self._repair(error)
             host.exit("refused to start")
         except KafkaError as error:
-            if error.code is not ErrorCode.KAFKA_STORAGE_ERROR or not host.disk.weather.files_used_up:
+            if error.code is not ErrorCode.KAFKA_STORAGE_ERROR or host.disk.opens_refused == refused:
                 raise
             host.exit("no log can be opened")
         except (StoreUnavailableError, OutcomeUnknownError) as error:

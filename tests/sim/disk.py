@@ -144,6 +144,8 @@ class SimDisk(MemoryDisk):
         """
         self.stalls: Stalls | None = None
         """Records each call that holds the broker's loop."""
+        self.opens_refused = 0
+        """Logs that could not be opened for lack of files."""
         self.pace = SyncPace(lambda: world.now_ns / NS)
         self._is_on_thread = False
         self._waiting: dict[object, tuple[int, str]] = {}
@@ -208,6 +210,7 @@ class SimDisk(MemoryDisk):
 
     def check_room(self, files: int) -> None:
         if self.weather.files_used_up and files == OPEN_FILES:
+            self.opens_refused += 1
             raise FilesUsedUp("Too many open files")
 
     def used_bytes(self) -> int:

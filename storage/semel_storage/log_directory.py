@@ -423,15 +423,23 @@ class LogDirectory:
         self.save_checkpoints()
         self.logs.clear()
         if is_clean:
-            self.disk.write_atomically(self._path(checkpoints.CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}')
+            self._mark_clean()
         self._unlock()
 
     def abandon(self) -> None:
-        """Release the lock without the clean shutdown marker, because a log could not be opened."""
+        """Release the lock without the clean shutdown marker, because the start has failed or was stopped.
+
+        A directory of which no log was opened is as the last stop left it: it keeps the marker.
+        """
+        if self.was_clean and not self.logs and not self.missing():
+            self._mark_clean()
         for key in sorted(self.logs):
             self.logs[key].abandon()
         self.logs.clear()
         self._unlock()
+
+    def _mark_clean(self) -> None:
+        self.disk.write_atomically(self._path(checkpoints.CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}')
 
     def _take(self, left_logs_min: int) -> None:
         """After locking: remove the clean shutdown marker and finish interrupted deletions."""

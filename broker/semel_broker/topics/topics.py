@@ -47,7 +47,7 @@ from semel_broker.partitions.local import LocalPartitions
 from semel_broker.partitions.partition import Lease, Partition
 from semel_broker.scheduling.turns import SLICE_STEPS, Turns
 from semel_broker.topics import dynamic_configs
-from semel_broker.world import World
+from semel_broker.world import StopRequestedError, World
 
 __all__ = ["Topic", "Topics"]
 
@@ -131,7 +131,8 @@ class Topics:
 
         Broker settings altered at run time are put in force first, as the topics follow them. Without a `feed` the
         topics open one of their own. A partition whose files are damaged, or do not match the store, is offline, and
-        all others are served. Raises KAFKA_STORAGE_ERROR if no more files can be opened.
+        all others are served. Raises KAFKA_STORAGE_ERROR if no more files can be opened, and
+        StopRequestedError between two logs.
 
         Of a broker without a cluster only the first logs are opened now, and those whose opening blocks; the others
         when they are used, or in the background (`begin_opening`). In a cluster the ends of all logs decide on roles.
@@ -150,6 +151,8 @@ class Topics:
         found = topics.local.recover(topics._owner)
         opened = 0
         for each in found:
+            if world.is_to_stop():
+                raise StopRequestedError
             place = each.view.topic, each.view.index
             is_first = lease is not None or opened < config.limits.logs_opened_at_start_max
             if each.problem or is_first or topics.local.is_interrupted(each.view):

@@ -14,6 +14,7 @@ from broker.members import GroupMember, committed
 from broker.transactional import TransactionalProducer
 from semel_broker.config.loading import BrokerConfig, load
 from semel_broker.topics.topics import OPEN_AGAIN_S, Topics
+from semel_broker.world import StopRequestedError
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
@@ -137,6 +138,24 @@ async def test_a_stop_before_all_are_open_loses_nothing(
     marker = broker.directory / ".kafka_cleanshutdown"
     await broker.stop()
     assert marker.exists() is (how == "stopped"), "logs that were not recovered are recovered by the next start"
+    await broker.start()
+    wire = await broker.wire()
+    assert [(await latest(wire, index)).offset for index in range(PARTITIONS)] == [1] * PARTITIONS
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+async def test_a_start_ends_between_two_logs_when_it_is_told_to_stop(start_broker: StartBroker, how: str) -> None:
+    broker = await written(start_broker, "stopped")
+    await broker.stop()
+    marker = broker.directory / ".kafka_cleanshutdown"
+    if how == "killed":
+        marker.unlink()
+    answers = iter([False, True])
+    broker.is_to_stop = lambda: next(answers)
+    with pytest.raises(StopRequestedError):
+        await broker.start()
+    assert marker.exists() is (how == "stopped"), "a clean stop counts still"
+    broker.is_to_stop = lambda: False
     await broker.start()
     wire = await broker.wire()
     assert [(await latest(wire, index)).offset for index in range(PARTITIONS)] == [1] * PARTITIONS

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from semel_broker.logging import LogOutput
     from semel_broker.metrics.server import MetricsServer
     from semel_broker.net.open_files import OpenFiles
+    from semel_broker.node import Node
     from semel_broker.world import Logger, World
 
 _STARTED = monotonic()
@@ -39,6 +40,8 @@ OPEN_FILES_OF_MACOS = 10_240
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 CONSOLE_PORT = 9480
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_LOOK_S = 0.1
+"""While the broker starts, between two looks at the signals that wait."""
 LAST_LINES_S = 2.0
 """At its end the process waits for its outputs at most so long."""
 
@@ -193,6 +196,7 @@ def serve(
         rng=SystemRandom(),
         disk=disk,
         log=log,
+        is_to_stop=_is_told_to_stop,
         log_lost=lambda: output.lost_lines,
         may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
@@ -218,6 +222,11 @@ def _end_signals() -> set[signal.Signals]:
     return {number for number in END_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}  # nohup ignores SIGHUP
 
 
+def _is_told_to_stop() -> bool:
+    """Whether such a signal is pending: see `_hold_signals`."""
+    return not _end_signals().isdisjoint(signal.sigpending())
+
+
 def _hold_signals() -> None:
     """Keep the signals that stop the broker pending until it serves; threads that are started now inherit this.
 
@@ -231,12 +240,12 @@ def _watch_for_hangs(config: BrokerConfig, disk: OsDisk, log: Logger, close_outp
     from semel_storage.disk.hang_log import HangLog
     from semel_storage.disk.hang_watch import HangWatch
 
-    signals, limit_s = _end_signals(), config.disk_hang_timeout_ms / 1000
+    limit_s = config.disk_hang_timeout_ms / 1000
     watch = HangWatch(
         disk,
         HangLog(limit_s, monotonic, problem=log.error, event=log.warning),
         limit_s,
-        is_to_stop=lambda: not signals.isdisjoint(signal.sigpending()),
+        is_to_stop=_is_told_to_stop,
         end=lambda message: _end_for_disk(log, close_outputs, message),
     )
     watch.start()
@@ -341,7 +350,6 @@ async def _serve(
     import semel_broker.net.loop_errors  # noqa: F401 (once files are used up, the handler below could not read it)
     from semel_broker.console_process import ConsoleProcess
     from semel_broker.frozen_heap import FrozenHeap
-    from semel_broker.node import Node
 
     log = world.log
     stop = asyncio.Event()
@@ -355,7 +363,7 @@ async def _serve(
         metrics = await _open_metrics(config, log)
         if metrics is None:
             world = msgspec.structs.replace(world, read_otlp=None)
-        node = await Node.start(config, world, first_user=first_user)
+        node = await _started(config, world, first_user)
     except Exception as error:
         text = _start_failure(config, error)
         if metrics is not None:
@@ -365,6 +373,11 @@ async def _serve(
         log.error("start_failed", error=text)
         print_last(f"semel: {text}")
         return 1
+    if node is None:
+        if metrics is not None:
+            await metrics.close()
+        log.info("stopped_before_ready")
+        return 0
     watch.has_told = lambda: node.broker.topics.local.hangs.is_hanging
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     files.check_start(sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions()))
@@ -398,6 +411,23 @@ async def _serve(
         await metrics.close()
     log.info("stopped")
     return 0
+
+
+async def _started(config: BrokerConfig, world: World, first_user: tuple[str, str] | None) -> Node | None:
+    """Start the broker; None: a signal to stop came first. A start that waits, for example for etcd, is cancelled."""
+    from semel_broker.node import Node
+    from semel_broker.world import StopRequestedError
+
+    starting = asyncio.create_task(Node.start(config, world, first_user=first_user))
+    while not starting.done():
+        await asyncio.wait((starting,), timeout=STOP_LOOK_S)
+        if not starting.done() and world.is_to_stop():
+            starting.cancel()
+            await asyncio.wait((starting,))
+    try:
+        return starting.result()
+    except (asyncio.CancelledError, StopRequestedError):
+        return None
 
 
 async def _open_metrics(config: BrokerConfig, log: Logger) -> MetricsServer | None:

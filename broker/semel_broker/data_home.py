@@ -47,7 +47,7 @@ class DataHome:
             is_new = not world.disk.exists(f"{config.log_dir}/{META_PROPERTIES}")
             logs = _open_logs(config, world, _new_uuid(world) if is_new else "")
         home: DataHome | None = None
-        # a data directory that was not recovered is never marked as clean
+        # a data directory of which logs were opened, but not all recovered, is not marked as clean
         parts.callback(lambda: logs.close() if home is not None and home.is_recovered else logs.abandon())
         if store is None:
             _check_store_file(world, logs)
@@ -115,6 +115,7 @@ def _open_logs(config: BrokerConfig, world: World, cluster_id: str) -> LogDirect
         directory_id=_new_uuid(world),
         event=world.log.info,
         problem=world.log.error,
+        left_logs_min=config.limits.left_logs_synced_together_min,
     )
 
 

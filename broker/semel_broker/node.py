@@ -62,7 +62,7 @@ from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.markers.channel import ImageLeaders
-from semel_broker.world import World
+from semel_broker.world import StopRequestedError, World
 
 STOP_GRACE_S = 5.0
 FETCH = 1
@@ -277,9 +277,13 @@ async def _open(
     """
     lease = registration if home.is_shared else None
     counters, begun = Counters(), world.monotonic()
-    topics = await Topics.open(
-        world=world, config=config, store=home.store, feed=home.feed, logs=home.logs, lease=lease
-    )
+    try:
+        topics = await Topics.open(
+            world=world, config=config, store=home.store, feed=home.feed, logs=home.logs, lease=lease
+        )
+    except StopRequestedError:
+        home.is_recovered = home.logs.was_clean  # the logs that are not open yet are as the last stop left them
+        raise
     counters.recovery_seconds = world.monotonic() - begun
     home.is_recovered = True
     parts.push_async_callback(topics.close)

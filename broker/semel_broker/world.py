@@ -127,6 +127,10 @@ async def stretch_here(mechanism: ScramMechanism, password: bytes, salt: bytes, 
     return salted_password(mechanism, password, salt, iterations)
 
 
+class StopRequestedError(Exception):
+    """The process was told to stop while it started."""
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """The outside world of one broker.
 
@@ -139,6 +143,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     rng: Random
     disk: Disk
     log: Logger = SilentLogger()
+    is_to_stop: Callable[[], bool] = lambda: False
+    """Whether the process was told to stop before it serves. Long work of a start asks for it."""
     may_keep_descriptor: Callable[[int], bool] = lambda descriptor: True
     """Whether a connection may keep its descriptor; False if it is reserved for logs, which has then been logged."""
     unacknowledged: Callable[[int], int] = lambda descriptor: 0

@@ -18,6 +18,7 @@ from semel_storage.checkpoints import TopicPartition
 from semel_storage.disk.disk import Disk, EventCallback, MissingFile, ignore_event
 from semel_storage.identity import Identity, WrongDirectory, check_folder, identify
 from semel_storage.log.log import CHECKPOINT_BYTES, Log
+from semel_storage.log.recovery import is_interrupted
 from semel_storage.segments.log_config import LogConfig
 from semel_storage.segments.segment import LOG
 
@@ -29,8 +30,7 @@ NAME_LENGTH_MAX = 255
 """The longest file name that all usual file systems allow."""
 NAMES_SHOWN_MAX = 5
 LEFT_LOGS_MIN = 16
-"""After a process that did not stop cleanly, so many logs are made durable by one sync of the file system. Fewer are
-synced one by one, as the file system may have much of other programs to write."""
+"""Default of `LogDirectory.open`."""
 LOGS_PER_TURN = 256
 """Logs that a checkpoint looks at in one turn of the event loop."""
 RESERVE_FILE = ".semel-reserve"
@@ -113,6 +113,7 @@ class LogDirectory:
         directory_id: str,
         event: EventCallback = ignore_event,
         problem: EventCallback = ignore_event,
+        left_logs_min: int = LEFT_LOGS_MIN,
     ) -> "LogDirectory":
         """Lock the directory, and create it if it is missing.
 
@@ -121,7 +122,9 @@ class LogDirectory:
         DirectoryLocked if another process uses it; WrongDirectory if it belongs to another node or cluster, has
         another format, or is not a data directory; then nothing has changed.
 
-        `problem`: called for events that an operator has to act on; `event` for all others.
+        `problem`: called for events that an operator has to act on; `event` for all others. `left_logs_min`: after a
+        process that did not stop cleanly, so many logs are made durable by one sync of the file system. Fewer are
+        synced one by one, as the file system may have much of other programs to write.
         """
         check_folder(disk, root)
         disk.mkdir(root)
@@ -132,7 +135,7 @@ class LogDirectory:
             mine = identify(disk, root, Identity(node_id, cluster_id, directory_id))
             directory.node_id, directory.cluster_id = mine.node_id, mine.cluster_id
             directory.directory_id = mine.directory_id
-            directory._take()
+            directory._take(left_logs_min)
         except BaseException:
             unlock()
             raise
@@ -196,11 +199,13 @@ class LogDirectory:
         *,
         now_ms: int,
         topic_id: bytes | None = None,
+        settles_later: bool = False,
         allow_data_loss: bool = False,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
     ) -> Log:
         """Open the partition's log, recover it after a crash, or create it. A log must not be open twice.
 
+        `settles_later`: see `Log.open`.
         Raises, without a change for other partitions: OSError for files that this process cannot use, WrongDirectory
         for a directory with another topic id, CorruptLog and CorruptCheckpoint for damaged files.
         """
@@ -237,6 +242,7 @@ class LogDirectory:
             start_offset=self._files.starts.get(key, 0),
             clean=self.was_clean and not is_new,
             is_synced=is_synced,
+            settles_later=settles_later,
             allow_data_loss=allow_data_loss,
             event=partial(self._event, topic=topic, partition=partition),
             checkpoint_bytes=checkpoint_bytes,
@@ -247,6 +253,16 @@ class LogDirectory:
             self.disk.sync_dir_later(self.root)
         self.logs[key] = log
         return log
+
+    def is_interrupted(self, topic: str, partition: int) -> bool:
+        """Whether the opening of a log that is not open finishes a change in durable steps, and blocks meanwhile. Also
+        True if its directory cannot be read.
+        """
+        start_offset = self._files.starts.get((topic, partition), 0)
+        try:
+            return is_interrupted(self.disk, self._partition_path(topic, partition), start_offset, clean=self.was_clean)
+        except OSError:
+            return True
 
     def _has_nothing_durable(self, topic: str, partition: int) -> bool:
         """Whether a power loss took the topic id: then no record beside it was durable, or is of this topic for sure.
@@ -262,9 +278,12 @@ class LogDirectory:
 
     def has_records(self, topic: str, partition: int) -> bool:
         """Whether a segment of the partition, which need not be open, has bytes."""
+        return self.size_of(topic, partition) > 0
+
+    def size_of(self, topic: str, partition: int) -> int:
+        """Bytes of the segments of a partition, which need not be open. Raises OSError, MissingFile."""
         path = self._partition_path(topic, partition)
-        logs = [name for name in self.disk.listdir(path) if name.endswith(LOG)]
-        return any(self.disk.size(f"{path}/{name}") for name in logs)
+        return sum(self.disk.size(f"{path}/{name}") for name in self.disk.listdir(path) if name.endswith(LOG))
 
     def _clear_away(self, topic: str, partition: int, topic_id: bytes) -> None:
         """Rename the directory to a unique name with `-stray`, and make an empty one."""
@@ -406,17 +425,25 @@ class LogDirectory:
         self.save_checkpoints()
         self.logs.clear()
         if is_clean:
-            self.disk.write_atomically(self._path(checkpoints.CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}')
+            self._mark_clean()
         self._unlock()
 
     def abandon(self) -> None:
-        """Release the lock without the clean shutdown marker, because a log could not be opened."""
+        """Release the lock without the clean shutdown marker, because the start has failed or was stopped.
+
+        A directory of which no log was opened is as the last stop left it: it keeps the marker.
+        """
+        if self.was_clean and not self.logs and not self.missing():
+            self._mark_clean()
         for key in sorted(self.logs):
             self.logs[key].abandon()
         self.logs.clear()
         self._unlock()
 
-    def _take(self) -> None:
+    def _mark_clean(self) -> None:
+        self.disk.write_atomically(self._path(checkpoints.CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}')
+
+    def _take(self, left_logs_min: int) -> None:
         """After locking: remove the clean shutdown marker and finish interrupted deletions."""
         marker = self._path(checkpoints.CLEAN_SHUTDOWN)
         self.was_clean = self.disk.exists(marker)
@@ -440,7 +467,7 @@ class LogDirectory:
             )
         self.disk.sync_dir(self.root)
         left = self.partitions()
-        if not self.was_clean and len(left) >= LEFT_LOGS_MIN and self.disk.sync_file_system(self.root):
+        if not self.was_clean and len(left) >= left_logs_min and self.disk.sync_file_system(self.root):
             self._left_synced.update(left)
 
     def report_removal(self, path: str, error: Exception) -> None:

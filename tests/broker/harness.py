@@ -30,6 +30,8 @@ class Harness:
         """The lines of the audit log, if `audit_log_file` is given."""
         self.audit_is_behind = False
         """Whether the audit log cannot be written, with `audit.log.required`."""
+        self.is_to_stop: Callable[[], bool] = lambda: False
+        """Whether a start is told to stop."""
         self.node: Node | None = None
         self.read_otlp: Callable[[bytes], Iterator[Point]] | None = None
         """Set it before `start`: clients may push metrics then."""
@@ -50,6 +52,7 @@ class Harness:
             disk=disk,
             sync_seconds=disk.pace.seconds,
             log=self.log,
+            is_to_stop=self.is_to_stop,
             audit=self.audit.append if self.settings.get("audit.log.file") else None,
             audit_is_behind=lambda: self.audit_is_behind,
             load_tls=lambda settings: ServerTls(settings, self.log),

@@ -123,6 +123,27 @@ async def test_sigterm_stops_cleanly_without_later_recovery(spawn: Spawn, tmp_pa
     assert await second.end(signal.SIGINT) == 0
 
 
+async def test_a_signal_ends_a_start_that_waits_for_etcd(spawn: Spawn) -> None:
+    asked = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    etcd = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    port = etcd.sockets[0].getsockname()[1]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asked.clear()
+        process = await spawn("--port", "0", "--etcd", f"http://127.0.0.1:{port}")
+        async with asyncio.timeout(20):
+            await asked.wait()
+        process.process.send_signal(number)
+        await process.line("stopped_before_ready")
+        assert await process.end(None) == 0
+    etcd.close()
+
+
 @pytest.mark.proves("secrets-shown")
 async def test_the_file_with_credentials_is_readable_for_the_brokers_user_alone(spawn: Spawn, tmp_path: Path) -> None:
     """From its first byte on.

@@ -11,6 +11,7 @@ from semel_broker import world as broker_world
 from semel_broker.cluster.store import OutcomeUnknownError, StoreUnavailableError
 from semel_broker.config.loading import load
 from semel_broker.node import Node
+from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.checkpoints import CorruptCheckpoint
 from semel_storage.log_directory import WrongDirectory
 from semel_storage.segments.segment import CorruptLog
@@ -76,6 +77,16 @@ OPERATOR_S = 0.3
 """The time until an operator repairs files of a broker that serves its other partitions."""
 RECOMPRESSED_AT_ONCE = "recompressed at once"
 """A key among the settings of a run: the value of `Limits.recompressed_at_once_bytes`."""
+OPENED_AT_START = "logs opened at start"
+"""Another one: the value of `Limits.logs_opened_at_start_max`. Later each log is opened in a turn of its own."""
+LEFT_LOGS_TOGETHER = "left logs synced together"
+"""Another one: the value of `Limits.left_logs_synced_together_min`."""
+LIMITS = {
+    RECOMPRESSED_AT_ONCE: "recompressed_at_once_bytes",
+    OPENED_AT_START: "logs_opened_at_start_max",
+    LEFT_LOGS_TOGETHER: "left_logs_synced_together_min",
+}
+OPENED_LOOK_S = 0.02
 
 
 class SimBroker:
@@ -93,7 +104,9 @@ class SimBroker:
         self.settings = {**SETTINGS, **(settings or {}), "host.name": host.name, "port": PORT, "log.dir": DATA}
         marks = host.world.random("free bytes", host.name)
         self.settings.setdefault("log.min.free.bytes", marks.choice(MIN_FREE_BYTES))
-        self.recompressed_at_once = self.settings.pop(RECOMPRESSED_AT_ONCE, None)
+        self.limits = {field: self.settings.pop(key) for key, field in LIMITS.items() if key in self.settings}
+        if "logs_opened_at_start_max" in self.limits:
+            self.limits["logs_opened_in_turn_max"] = 1
         self.restart_after_ms = restart_after_ms
         self.node: Node | None = None
         self.damaged: dict[str, bytes] = {}
@@ -105,6 +118,7 @@ class SimBroker:
         self.watch = MomentWatch()
         host.disk.changed = self.watch.has_changed
         self._stop: asyncio.Future[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
         host.ended = self._ended
 
     @property
@@ -132,10 +146,12 @@ class SimBroker:
 
     def kill(self) -> None:
         """SIGKILL."""
+        self._forget_opened()
         self.host.kill()
         self.node = None
 
     def power_loss(self) -> None:
+        self._forget_opened()
         self.host.power_loss()
         self.node = None
 
@@ -146,8 +162,7 @@ class SimBroker:
 
     async def _main(self, host: Host) -> None:
         config = load(overrides=[f"{name}={_text(value)}" for name, value in self.settings.items()])
-        if isinstance(self.recompressed_at_once, int):
-            config.limits = replace(config.limits, recompressed_at_once_bytes=self.recompressed_at_once)
+        config.limits = replace(config.limits, **self.limits)
         world = broker_world.World(
             now_ms=host.now_ms,
             monotonic=host.monotonic,
@@ -158,23 +173,50 @@ class SimBroker:
             audit_is_behind=self.audit_is_behind,
         )
         self._stop = asyncio.get_running_loop().create_future()
+        refused = host.disk.opens_refused
         try:
             node = await Node.start(config, world)
         except (CorruptLog, CorruptCheckpoint, WrongDirectory) as error:
             self._repair(error)
             host.exit("refused to start")
+        except KafkaError as error:
+            if error.code is not ErrorCode.KAFKA_STORAGE_ERROR or host.disk.opens_refused == refused:
+                raise
+            host.exit("no log can be opened")
         except (StoreUnavailableError, OutcomeUnknownError) as error:
             host.world.note(host.name, f"starts in vain: {error}")
             host.exit("the store is not there")
         await self._restore_offline(node)
         self.node = node
-        self.damaged.clear()
-        host.disk.stale.clear()
+        self._forget_opened()
+        if node.broker.topics.unopened:
+            host.world.count("came/starts that leave logs for later")
+            self._opening = asyncio.get_running_loop().create_task(self._watch_opening(node))
         host.world.note(host.name, "serves")
         self.watch.has_come(SERVES)
         await self._stop
         await node.stop()
         host.world.note(host.name, "stopped")
+
+    async def _watch_opening(self, node: Node) -> None:
+        """Until all logs are open, repair those that turn out to be damaged."""
+        while node.broker.topics.unopened:
+            await asyncio.sleep(OPENED_LOOK_S)
+            await self._restore_offline(node)
+        self.host.world.count("came/logs opened late: all")
+        self._forget_opened()
+
+    def _forget_opened(self) -> None:
+        """Files of open logs are whole: what they were before they were damaged is of no use any more."""
+        if self.node is None:
+            return
+        topics, stale = self.node.broker.topics, self.host.disk.stale
+        made = {f"{DATA}/{each.topic}-{each.index}": each for each in topics.here()}
+        for path in (*self.damaged, *stale):
+            partition = made.get(path.rpartition("/")[0])
+            if not topics.unopened if partition is None else partition.is_open:
+                self.damaged.pop(path, None)
+                stale.pop(path, None)
 
     async def _restore_offline(self, node: Node) -> None:
         """Repair the files of offline partitions as an operator would, then end the process, which starts again.
@@ -224,6 +266,7 @@ class SimBroker:
 
     def _ended(self, how: str) -> None:
         world = self.host.world
+        self._forget_opened()
         if how != "returned":
             fault_met(world, f"({how.partition(' of ')[0]})", self.node)
         self.node = None

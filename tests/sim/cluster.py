@@ -79,10 +79,11 @@ class SimCluster:
         }
 
     def all_decided(self) -> bool:
-        """Whether every partition has a leader and no transaction is open. Abandoned transactions time out."""
+        """Whether every partition is open and has a leader, and no transaction is open. Abandoned ones time out."""
         led = self.led()
         return (
             len(self.nodes()) == len(self.brokers)
+            and not any(node.broker.topics.unopened for node in self.nodes())
             and all(
                 (partition.topic, partition.index) in led
                 for node in self.nodes()

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 from semel_protocol.batch import CorruptBatch, crc_ok, iterate
-from semel_storage.disk.disk import Buffer, File, Space
+from semel_storage.disk.debts import Debts
+from semel_storage.disk.disk import Buffer, File, FilesUsedUp, Space
 from semel_storage.disk.memory_disk import SECTOR_BYTES, Aside, MemoryDisk, MemoryFile, _Inode
 from semel_storage.disk.sync_pace import SYNCS_REMEMBERED, SyncPace
 from semel_storage.disk.waiting_calls import WaitingCall
+from semel_storage.log_directory import OPEN_FILES
 from semel_storage.segments.segment import LOG, offset_of
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class DiskWeather(msgspec.Struct):
     limit. `failing_syncs`: every sync fails with EIO. `stale_tails`: a sector that a power loss takes may show old
     contents of the disk in place of zeros: sectors of files that were truncated or removed, or random bytes. Where
     the next batch of a log was, they never show a whole batch of another log: no broker could see the difference.
+    `opening_ms`: the most time for which the opening of a log that was written before holds the process.
+    `files_used_up`: no other log can be opened.
     """
 
     sync_ms: tuple[float, float] = (0.05, 4.0)
@@ -49,9 +53,12 @@ class DiskWeather(msgspec.Struct):
     full_bytes: int | None = None
     failing_syncs: bool = False
     stale_tails: bool = False
+    opening_ms: float = 0.0
+    files_used_up: bool = False
 
     def heal(self) -> None:
-        """Remove the capacity limit, the slowness and the sync failures."""
+        """Remove the capacity limit, the slowness, the sync failures and the limit of open files."""
+        self.files_used_up = False
         self.slowdown, self.full_bytes, self.failing_syncs = 1.0, None, False
         self.slow_ms, self.hangs_until_ns = None, 0
 
@@ -137,6 +144,8 @@ class SimDisk(MemoryDisk):
         """
         self.stalls: LoopStalls | None = None
         """Records each call that holds the broker's loop."""
+        self.opens_refused = 0
+        """Logs that could not be opened for lack of files."""
         self.pace = SyncPace(lambda: world.now_ns / NS)
         self._is_on_thread = False
         self._waiting: dict[object, tuple[int, str]] = {}
@@ -183,6 +192,26 @@ class SimDisk(MemoryDisk):
             assert isinstance(file, SimFile)
             file.sync_in_no_time()
         self.block()
+
+    def sync_file_system(self, directory: str) -> bool:
+        self._check_syncs(directory)
+        self.debts = Debts()
+        for path in self._directories.tree(directory):
+            super().sync_dir(path)
+            for inode in self._names.inside(path).values():
+                inode.before, inode.synced_size = None, len(inode.data)
+        self.block()
+        return True
+
+    def check_directory(self, path: str) -> None:
+        super().check_directory(path)
+        if self.weather.opening_ms:
+            self.stand_still(self.weather.opening_ms * self.rng.random() ** 2)
+
+    def check_room(self, files: int) -> None:
+        if self.weather.files_used_up and files == OPEN_FILES:
+            self.opens_refused += 1
+            raise FilesUsedUp("Too many open files")
 
     def used_bytes(self) -> int:
         return sum(len(inode.data) for inode in self._names.values())

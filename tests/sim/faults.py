@@ -344,6 +344,15 @@ def _hanging_disk(targets: FaultTargets, fault: Fault) -> None:
     weather.hangs_until_ns = targets.world.now_ns + fault.lasting_ms * NS_PER_MS
 
 
+def _files_used_up(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).disk.weather.files_used_up = True
+    targets.world.note(fault.host, "files are used up")
+
+
+def _files_again(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).disk.weather.files_used_up = False
+
+
 def _hold_args(rng: Random, role: str) -> dict[str, float]:
     return {
         "api_key": rng.choice(API_KEYS_OF[role]),
@@ -433,5 +442,9 @@ DISK_FAULTS: dict[str, FaultKind] = {
     ),
 }
 """The kinds for runs with slow disks."""
-KINDS = {**FAULTS, **RIGHTS_FAULTS, **DISK_FAULTS}
+OPENING_FAULTS: dict[str, Kind] = {
+    "files used up": Kind(begin=_files_used_up, end=_files_again, meets="broker", lasting_ms=(10, 15_000)),
+}
+"""The kinds for runs in which logs are opened after the start."""
+KINDS = {**FAULTS, **RIGHTS_FAULTS, **DISK_FAULTS, **OPENING_FAULTS}
 """These and the kinds for several brokers (`cluster_faults`)."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from sim import cluster_swarm, rights, swarm
-from sim.broker import RECOMPRESSED_AT_ONCE
+from sim.broker import LEFT_LOGS_TOGETHER, OPENED_AT_START, RECOMPRESSED_AT_ONCE
 from sim.cluster import BROKER, KEEPS, NAMES_OF, STORE
 from sim.disk import DiskWeather
 from sim.faults import DISK_FAULTS, WHICHEVER, Fault
@@ -37,6 +37,10 @@ INTRUDERS_SHARE = 0.15
 """The share of the runs with an intruder, of those whose producers it can imitate."""
 SLOW_DISKS_SHARE = 0.1
 """The share of the runs whose disks are slow for a while, and whose loops must not wait for them."""
+LATE_OPENING_SHARE = 0.15
+"""The share of the runs of one broker that opens most logs after it listens."""
+SLOW_AND_LATE_SHARE = 0.4
+"""The share of these whose disk is slow for a while. Then the opening of a log must not wait for it."""
 Finale = Literal["none", "kill", "power loss", "terminate"]
 
 
@@ -86,6 +90,11 @@ class RunPlan(msgspec.Struct, kw_only=True):
         return any(fault.kind in DISK_FAULTS for fault in self.faults)
 
     @property
+    def opens_late(self) -> bool:
+        """Whether the broker opens most logs after it listens."""
+        return OPENED_AT_START in self.broker
+
+    @property
     def keeps_deletions(self) -> bool:
         """Whether an acknowledged deletion of records must last: see `Final.keeps_deletions`."""
         is_damaged = any(fault.kind == "damage" for fault in self.faults)
@@ -133,6 +142,19 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
     plan = plan if brokers == 1 else spread(plan, brokers)
     add_intruder(plan, Random(f"intruder/{seed}"), share=INTRUDERS_SHARE)
     add_slow_disks(plan, Random(f"slow disks/{seed}/{brokers}"), until_ms)
+    rng = Random(f"late opening/{seed}")
+    return open_late(plan, rng, until_ms) if brokers == 1 and rng.random() < LATE_OPENING_SHARE else plan
+
+
+def open_late(plan: RunPlan, rng: Random, until_ms: int) -> RunPlan:
+    """The broker opens a few logs before it listens, and the others later; faults meet it then."""
+    plan.broker |= {OPENED_AT_START: rng.choice((0, 1, 2, 2, 4)), LEFT_LOGS_TOGETHER: rng.choice((1, 1, 16))}
+    plan.disk.opening_ms = rng.choice((0.0, 5.0, 50.0, 500.0))
+    fsync = plan.settings.get("durability") != "os"
+    found = [*swarm.draw_openings(rng, BROKER, until_ms, fsync=fsync)]
+    if fsync and rng.random() < SLOW_AND_LATE_SHARE:
+        found += swarm.draw_slow_disks(rng, (BROKER,), until_ms)
+    plan.faults = sorted([*plan.faults, *found], key=lambda fault: fault.at_ms)
     return plan
 
 

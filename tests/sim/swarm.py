@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
-from sim.faults import DISK_FAULTS, FAULTS, KINDS, RIGHTS_FAULTS, Fault
+from sim.faults import DISK_FAULTS, FAULTS, KINDS, OPENING_FAULTS, RIGHTS_FAULTS, Fault
 from sim.holds import API_KEYS_OF
 from sim.moments import EPOCH, GENERATION, MARKER, OFFSETS, SERVES, SNAPSHOT, STEPS, SWAP
 
@@ -114,6 +114,27 @@ def draw_slow_disks(rng: Random, brokers: Sequence[str], until_ms: int) -> Itera
                 fault = _fault(rng, name, broker, int(at_ms), {})
                 yield fault
                 at_ms += fault.lasting_ms + rng.expovariate(1 / mean_ms)
+
+
+def draw_openings(rng: Random, broker: str, until_ms: int, *, fsync: bool) -> Iterator[Fault]:
+    """Ends of the broker, and of the start after that, while it opens the logs that it left out before it listened."""
+    first = ("kill broker", "kill amid changes", "terminate broker", "damage")
+    then = tuple(name for name in AT_MOMENTS if fsync or not FAULTS[name].needs_fsync)
+    mean_ms = rng.uniform(2_000, 10_000)
+    has_limit = rng.random() < 0.5
+    at_ms = rng.expovariate(1 / mean_ms)
+    while at_ms < until_ms:
+        yield _fault(rng, rng.choice((*first, "power loss") if fsync else first), broker, int(at_ms), {})
+        if rng.random() < 0.6:
+            fault = _fault(rng, rng.choice(then), broker, int(at_ms), {})
+            fault.moment, fault.aim_ms = SERVES, round(rng.choice((0.0, 1.0, 10.0, 100.0, 1_000.0)) * rng.random(), 3)
+            yield fault
+        if has_limit and rng.random() < 0.3:
+            (name,) = OPENING_FAULTS
+            fault = _fault(rng, name, broker, int(at_ms), {})
+            fault.moment = SERVES
+            yield fault
+        at_ms += rng.expovariate(1 / mean_ms)
 
 
 def _draw_aimed(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool) -> Iterator[Fault]:

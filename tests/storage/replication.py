@@ -32,6 +32,8 @@ def step(leader: Log, follower: Log, *, bytes_max: int = 1 << 20, now_ms: int = 
         )
         return True
     data = leader.read(offset, up_to=leader.end_offset, bytes_max=bytes_max)
+    if (begins_at := follower.begins_inside(data)) is not None:
+        follower.restart_at(begins_at, follower.producers.all())
     follower.append_replicated(data, now_ms=now_ms)
     if follower.start_offset < leader.start_offset:
         follower.delete_records_before(leader.start_offset)

@@ -427,6 +427,21 @@ def test_a_log_never_opens_in_the_directory_of_another_topic(disk: MemoryDisk) -
     add(directory, "a")
 
 
+def test_a_start_that_opened_no_log_leaves_a_clean_stop_clean(disk: MemoryDisk) -> None:
+    add(directory := open_directory(disk), "t", batches=3)
+    directory.close()
+    for _ in range(2):
+        directory = open_directory(disk)
+        assert directory.was_clean
+        directory.abandon()
+    add(directory := open_directory(disk), "t")
+    directory.abandon()
+    directory = open_directory(disk)
+    assert not directory.was_clean, "a log was opened"
+    directory.abandon()
+    assert not open_directory(disk).was_clean
+
+
 async def test_a_new_log_syncs_nothing_before_its_first_record_is_synced(disk: MemoryDisk) -> None:
     directory = open_directory(disk)
     before = disk.syncs

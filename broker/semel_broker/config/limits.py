@@ -22,6 +22,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # Logs that a broker without a cluster opens before it listens. The others are opened when they are used, and one
     # after the other in the background.
     logs_opened_at_start_max: int = 256
+    # Logs opened in the background in one turn of the loop. A slice ends by the clock, too, but a log may be large.
+    logs_opened_in_turn_max: int = 16
+    # After a process that was killed, so many logs are made durable by one sync of the file system. Fewer are synced
+    # one by one, as the file system may have much of other programs to write.
+    left_logs_synced_together_min: int = 16
     # Partitions of all fetch sessions together. Each takes some 300 bytes.
     fetch_session_partitions_max: int = 200_000
     # Requests that a connection starts before others have their turn, and bytes of these.

@@ -17,7 +17,7 @@ from semel_protocol.visible import encodable
 
 from semel_broker.cluster.image import PartitionView
 from semel_broker.context import RequestContext
-from semel_broker.partitions.partition import Partition
+from semel_broker.topics.topics import Topics
 
 
 async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> DescribeLogDirsResponse:
@@ -28,7 +28,7 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
 
     def describe(view: PartitionView) -> None:
         if broker.node_id in view.replicas and (asked is None or view.index in asked.get(view.topic, ())):
-            row = _row(view, broker.topics.local.get(*view.place))
+            row = _row(broker.topics, view)
             topics.setdefault(
                 view.topic, DescribeLogDirsResponseTopic(name=view.topic, partitions=[])
             ).partitions.append(row)
@@ -41,10 +41,12 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
     )
 
 
-def _row(view: PartitionView, partition: Partition | None) -> DescribeLogDirsResponsePartition:
-    """`partition` None: it has no log yet."""
-    row = DescribeLogDirsResponsePartition(partition_index=view.index)
-    if partition is not None and partition.is_open and not partition.is_retired:
+def _row(topics: Topics, view: PartitionView) -> DescribeLogDirsResponsePartition:
+    """A partition that was never written has the size 0. A log that is not open yet is not opened for this."""
+    row, partition = DescribeLogDirsResponsePartition(partition_index=view.index), topics.local.get(*view.place)
+    if partition is None:
+        row.partition_size = topics.unopened_size(view.topic, view.index)
+    elif partition.is_open and not partition.is_retired:
         row.partition_size = partition.log.size
         row.offset_lag = max(0, partition.high_watermark - partition.end_offset)
     return row

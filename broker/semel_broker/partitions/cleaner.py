@@ -29,6 +29,8 @@ from semel_broker.world import World
 
 CLEANER_OFFSET = checkpoints.CLEANER_OFFSET
 MS = 1000
+LOGS_PER_TURN = 64
+"""Logs that compaction looks at in one turn of the event loop. At the first look it reads a file of each."""
 
 TopicPartition = tuple[str, int]
 
@@ -118,26 +120,36 @@ class Cleaner:
     async def sweep_segments(self) -> None:
         """Roll segments that are open for too long, and delete those past retention (`retention`)."""
         for partition in self._partitions():
-            if not partition.is_retired and not partition.log.is_in_truncation:
-                log, now_ms = partition.log, self._world.now_ms()
-                if not log.can_roll:
-                    await log.settle()
-                if partition.is_retired or partition.is_changing or not log.can_roll:
-                    continue  # the next sweep
-                if not log.roll_if_due(now_ms) and (_delays_compaction(log, now_ms) or self._is_long(partition)):
-                    log.roll()
-                deleted = await log.carry_out(retention(log, high_watermark=partition.high_watermark, now_ms=now_ms))
-                if deleted is not None:
-                    self._world.log.info(
-                        "segments_deleted",
-                        topic=partition.topic,
-                        partition=partition.index,
-                        segments=deleted.segments,
-                        size_bytes=deleted.size_bytes,
-                        log_start_offset=deleted.start_offset,
-                        reason=deleted.reason,
-                    )
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            if partition.is_retired or partition.log.is_in_truncation:
+                continue
+            log, now_ms = partition.log, self._world.now_ms()
+            if not log.can_roll:
+                await log.settle()
+            if partition.is_retired or partition.is_changing or not log.can_roll:
+                continue  # the next sweep
+            if not log.roll_if_due(now_ms) and (_delays_compaction(log, now_ms) or self._is_long(partition)):
+                log.roll()
+            while await self._delete_expired(partition, log, now_ms):
+                pass
+
+    async def _delete_expired(self, partition: Partition, log: Log, now_ms: int) -> bool:
+        """Delete some segments past retention. False: there are no more."""
+        if partition.is_retired or partition.is_changing:
+            return False
+        deleted = await log.carry_out(retention(log, high_watermark=partition.high_watermark, now_ms=now_ms))
+        if deleted is None:
+            return False
+        self._world.log.info(
+            "segments_deleted",
+            topic=partition.topic,
+            partition=partition.index,
+            segments=deleted.segments,
+            size_bytes=deleted.size_bytes,
+            log_start_offset=deleted.start_offset,
+            reason=deleted.reason,
+        )
+        return True
 
     def _is_long(self, partition: Partition) -> bool:
         """Whether the active segment of an internal topic, which compaction skips, is too long to read at a start."""
@@ -164,10 +176,12 @@ class Cleaner:
 
     async def compact_dirtiest(self) -> bool:
         """Compact the log that needs it most, once. False if no log is due, or if the round was aborted."""
-        found = self._dirtiest()
+        found = await self._dirtiest()
         if found is None:
             return False
         partition, progress, dirty = found
+        if not dirty.is_due(progress.log.config):
+            return False
         where = {"topic": partition.topic, "partition": partition.index}
         held_by_all = partition.held_by_all
         try:
@@ -201,29 +215,38 @@ class Cleaner:
         )
         return True
 
-    def _dirtiest(self) -> tuple[Partition, CompactionProgress, Dirtiness] | None:
+    async def _dirtiest(self) -> tuple[Partition, CompactionProgress, Dirtiness] | None:
         """The log that needs compaction most: overdue logs first, then by the share of dirty bytes."""
         found = []
         known, self._progress = self._progress, {}
-        for partition in self._partitions():
-            log = partition.log
-            if not log.config.is_compacted:
+        for number, partition in enumerate(self._partitions(), 1):
+            if not number % LOGS_PER_TURN:
+                await asyncio.sleep(0)
+            if partition.is_retired or not partition.log.config.is_compacted:
                 continue
+            log = partition.log
             key = (partition.topic, partition.index)
             progress = known.get(key)
             if progress is None or progress.log is not log:
                 progress = CompactionProgress(log, self._load(key, log))
             self._progress[key] = progress
             if not (progress.is_uncleanable or partition.is_changing) and self._has_room_to_compact(log):
-                dirty = dirtiness(
-                    log,
-                    progress.first_dirty_offset,
-                    last_stable_offset=partition.last_stable_offset,
-                    now_ms=self._world.now_ms(),
-                )
+                dirty = self._dirtiness(partition, progress)
                 if dirty.is_due(log.config):
                     found.append((partition, progress, dirty))
-        return max(found, key=lambda item: (item[2].overdue, item[2].ratio), default=None)
+        present = [item for item in found if not (item[0].is_retired or item[0].is_changing)]
+        if not present:
+            return None
+        partition, progress, _ = max(present, key=lambda item: (item[2].overdue, item[2].ratio))
+        return partition, progress, self._dirtiness(partition, progress)  # the log may have been truncated meanwhile
+
+    def _dirtiness(self, partition: Partition, progress: CompactionProgress) -> Dirtiness:
+        return dirtiness(
+            progress.log,
+            progress.first_dirty_offset,
+            last_stable_offset=partition.last_stable_offset,
+            now_ms=self._world.now_ms(),
+        )
 
     def _has_room_to_compact(self, log: Log) -> bool:
         """Whether the disk has room for the copy of a group of segments, before the old ones are removed."""

@@ -60,6 +60,8 @@ class LocalPartitions:
         self.space = DiskSpace(world, config, logs.root, self.hangs)
         self._partitions: dict[Place, Partition] = {}
         self._has_roles = lease is None
+        self.is_serving = False
+        """The start is over: the opening of a log may not wait for the disk."""
 
     # --- looking up ---
 
@@ -84,8 +86,12 @@ class LocalPartitions:
                 found.setdefault(partition.topic_id, []).append(partition.index)
         return found
 
-    def make(self, view: PartitionView, config: Callable[[], LogConfig]) -> Partition:
-        """The partition; its log is not opened. Raises NOT_LEADER_OR_FOLLOWER if this broker has no replica of it."""
+    def make(self, view: PartitionView, config: Callable[[], LogConfig], *, opens: bool) -> Partition:
+        """The partition. Raises NOT_LEADER_OR_FOLLOWER if this broker has no replica of it.
+
+        `opens`: its log was written before, and is opened before the partition has a role: for a listener it would be
+        empty. Raises KAFKA_STORAGE_ERROR if no more files can be opened; then it is not made.
+        """
         known = self._partitions.get(view.place)
         if known is not None:
             return known
@@ -99,7 +105,9 @@ class LocalPartitions:
         def open_log() -> Log:
             now_ms = self._world.now_ms()
             topic_id = TopicRecord(view.topic, view.topic_id, [], {}).id_bytes
-            return self._logs.open_log(view.topic, view.index, config(), now_ms=now_ms, topic_id=topic_id)
+            return self._logs.open_log(
+                view.topic, view.index, config(), now_ms=now_ms, topic_id=topic_id, settles_later=self.is_serving
+            )
 
         partition = self._partitions[view.place] = Partition(
             view.topic,
@@ -114,18 +122,32 @@ class LocalPartitions:
             space=self.space,
             on_offline=self._went_offline,
         )
+        if opens:
+            try:
+                partition.open()
+            except KafkaError:
+                if not partition.is_offline:
+                    del self._partitions[view.place]
+                    raise
         if self._has_roles:
             self._give_role(partition, view)
         return partition
 
-    def unmake(self, partition: Partition) -> None:
-        """Forget a partition that was just made: its log could not be opened."""
-        del self._partitions[partition.topic_id, partition.index]
+    def is_interrupted(self, view: PartitionView) -> bool:
+        """`LogDirectory.is_interrupted`."""
+        return self._logs.is_interrupted(view.topic, view.index)
 
     @property
     def was_clean(self) -> bool:
         """Whether the last stop was clean."""
         return self._logs.was_clean
+
+    def size_of(self, topic: str, index: int) -> int:
+        """Bytes of a log that is not open; 0 if its files cannot be read, which its opening reports."""
+        try:
+            return self._logs.size_of(topic, index)
+        except (OSError, MissingFile):
+            return 0
 
     # --- roles ---
 

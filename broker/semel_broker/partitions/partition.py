@@ -154,6 +154,8 @@ class Partition:
                 on_failure=self._fail_waiting,
             )
             self.view.attach(log)
+            if not log.is_settled:
+                self._change = get_running_loop().create_task(self._carry_out(log.settling()))
             self._begin_epoch(log)
             self.durability.sync_recovered()
         return self._log
@@ -608,10 +610,26 @@ class Partition:
     def append_replicated(
         self, data: Buffer, *, leader_epoch: int, high_watermark: int, log_start_offset: int = -1
     ) -> None:
-        """Of a follower: append whole batches of the leader of this epoch. Await `synced` until they are durable."""
+        """Of a follower: append whole batches of the leader of this epoch. Await `synced` until they are durable.
+
+        If the leader's log start is inside of the first batch, the log restarts before that: await `changed`.
+        """
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
         assert leader_epoch == self.leader_epoch, (self.topic, self.index, leader_epoch, self.leader_epoch)
         log = self.log
+        begins_at = log.begins_inside(data)
+        if begins_at is None:
+            self._append_replicated(log, data, high_watermark, log_start_offset)
+            return
+
+        def append() -> None:
+            if self.role is Role.FOLLOWER and self.leader_epoch == leader_epoch and not self._is_retired:
+                self._append_replicated(log, data, high_watermark, log_start_offset)
+
+        steps = log.restart(begins_at, log.producers.all())
+        self._begin_change(steps, restarts_at=begins_at, then=append)
+
+    def _append_replicated(self, log: Log, data: Buffer, high_watermark: int, log_start_offset: int) -> None:
         log.append_replicated(data, now_ms=self._world.now_ms())
         self.view.note_replicated(log.end_offset, len(data))
         assert self.durability is not None
@@ -632,8 +650,8 @@ class Partition:
 
     @property
     def is_changing(self) -> bool:
-        """Whether records are being removed from the end (`truncate_to`, `restart_at`). Then nothing is read or
-        appended: requests get NOT_LEADER_OR_FOLLOWER.
+        """Whether records are being removed from the end (`truncate_to`, `restart_at`, or by recovery when the log was
+        opened). Then nothing is read or appended: requests get NOT_LEADER_OR_FOLLOWER.
         """
         return self._change is not None
 
@@ -664,12 +682,16 @@ class Partition:
         """
         self._begin_change(self.log.restart(offset, producers), restarts_at=offset)
 
-    def _begin_change(self, steps: Steps[None], restarts_at: int | None = None) -> None:
+    def _begin_change(
+        self, steps: Steps[None], restarts_at: int | None = None, then: Callable[[], None] | None = None
+    ) -> None:
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
         assert self._change is None, (self.topic, self.index)
-        self._change = get_running_loop().create_task(self._carry_out(steps, restarts_at))
+        self._change = get_running_loop().create_task(self._carry_out(steps, restarts_at, then))
 
-    async def _carry_out(self, steps: Steps[None], restarts_at: int | None) -> None:
+    async def _carry_out(
+        self, steps: Steps[None], restarts_at: int | None = None, then: Callable[[], None] | None = None
+    ) -> None:
         log = self.log
         try:
             await log.carry_out(steps)
@@ -681,6 +703,8 @@ class Partition:
         if self.is_leading:  # it was elected meanwhile
             self.view.begin_counting()
             self._begin_epoch(log)
+        if then is not None:
+            then()
 
     async def _delete(self, log: Log) -> None:
         """Remove what is below the log start."""

@@ -45,9 +45,9 @@ from semel_broker.config.loading import BrokerConfig
 from semel_broker.config.topic_configs import PRODUCER
 from semel_broker.partitions.local import LocalPartitions
 from semel_broker.partitions.partition import Lease, Partition
-from semel_broker.scheduling.turns import OPENING_STEPS, Turns
+from semel_broker.scheduling.turns import SLICE_STEPS, Turns
 from semel_broker.topics import dynamic_configs
-from semel_broker.world import World
+from semel_broker.world import StopRequestedError, World
 
 __all__ = ["Topic", "Topics"]
 
@@ -131,10 +131,11 @@ class Topics:
 
         Broker settings altered at run time are put in force first, as the topics follow them. Without a `feed` the
         topics open one of their own. A partition whose files are damaged, or do not match the store, is offline, and
-        all others are served. Raises KAFKA_STORAGE_ERROR if no more files can be opened.
+        all others are served. Raises KAFKA_STORAGE_ERROR if no more files can be opened, and
+        StopRequestedError between two logs.
 
-        Of a broker without a cluster only the first logs are opened now, and the others when they are used, or by
-        `open_others`. In a cluster the ends of all logs decide on roles.
+        Of a broker without a cluster only the first logs are opened now, and those whose opening blocks; the others
+        when they are used, or in the background (`begin_opening`). In a cluster the ends of all logs decide on roles.
         """
         owns_feed, feed = feed is None, feed or await Feed.open(store, world.log)
         topics = cls(world=world, config=config, store=store, feed=feed, logs=logs, lease=lease)
@@ -150,8 +151,11 @@ class Topics:
         found = topics.local.recover(topics._owner)
         opened = 0
         for each in found:
+            if world.is_to_stop():
+                raise StopRequestedError
             place = each.view.topic, each.view.index
-            if each.problem or lease is not None or opened < config.limits.logs_opened_at_start_max:
+            is_first = lease is not None or opened < config.limits.logs_opened_at_start_max
+            if each.problem or is_first or topics.local.is_interrupted(each.view):
                 topics._open(topics.partition(*place), each.problem)
                 opened += 1
             else:
@@ -257,24 +261,21 @@ class Topics:
         assert topic is not None
         if self._is_being_removed(name, index):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being made anew: try again")
-        partition = topic.opened[index] = self.local.make(view, lambda: topic.config)
-        if (name, index) in self._unopened:
-            try:
-                self._open(partition, "")
-            except KafkaError:  # it stays unopened: without its log it would look empty
-                del topic.opened[index]
-                self.local.unmake(partition)
-                raise
+        is_unopened = (name, index) in self._unopened  # without its log it would look empty
+        partition = topic.opened[index] = self.local.make(view, lambda: topic.config, opens=is_unopened)
+        if is_unopened:
             del self._unopened[name, index]
         return partition
 
     def begin_opening(self) -> None:
-        """Open the logs that the start has left out, in the background: retention and compaction need them."""
+        """The broker serves. Open the other logs in the background: retention and compaction need them."""
+        self.local.is_serving = True
         if self._unopened:
             self._opening = get_running_loop().create_task(self._open_others(), name="opening of logs")
 
     async def _open_others(self) -> None:
         slices, count = self._turns.slices(), len(self._unopened)
+        steps = SLICE_STEPS // self._config.limits.logs_opened_in_turn_max
         while self._unopened:
             name, index = next(iter(self._unopened))
             try:
@@ -289,9 +290,18 @@ class Topics:
                     again_s=OPEN_AGAIN_S,
                 )
                 await sleep(OPEN_AGAIN_S)
-            if slices.is_over(OPENING_STEPS):
+            if slices.is_over(steps):
                 await slices.next()
         self._world.log.info("other_logs_opened", logs=count, recovered=not self.local.was_clean)
+
+    @property
+    def unopened(self) -> int:
+        """The number of logs that were written before this start and are not open yet."""
+        return len(self._unopened)
+
+    def unopened_size(self, name: str, index: int) -> int:
+        """Bytes of a log that was written before this start and is not open yet; 0 for another one."""
+        return self.local.size_of(name, index) if (name, index) in self._unopened else 0
 
     def partitions(self) -> list[Partition]:
         """The partitions whose logs are open, by topic and index."""

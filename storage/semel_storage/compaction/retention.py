@@ -10,10 +10,12 @@ from typing import Protocol
 
 import msgspec
 
-from semel_storage.log.log import Log
+from semel_storage.log.log import SEGMENTS_PER_STEP, Log
 from semel_storage.log.steps import Steps
 from semel_storage.segments.log_config import LogConfig
 
+SEGMENTS_MAX = SEGMENTS_PER_STEP
+"""Segments that one call looks at and deletes. Each takes a read of its time index, and four files to rename."""
 NO_LIMIT = -1
 NO_TIMESTAMP = -1
 
@@ -54,11 +56,11 @@ def deletable(
 ) -> Expired:
     """The number of segments to delete, from the oldest on; includes the active one (the last) only if it has records.
 
-    Ends at the first segment that must stay, so that the log has no gap.
+    Ends at the first segment that must stay, so that the log has no gap, or after `SEGMENTS_MAX`.
     """
     excess_bytes = sum(segment.size for segment in segments) - config.retention_bytes
     expired = Expired()
-    for count, segment in enumerate(segments, 1):
+    for count, segment in enumerate(segments[:SEGMENTS_MAX], 1):
         is_active = count == len(segments)
         upper_offset = segment.next_offset if is_active else segments[count].base_offset
         if upper_offset > high_watermark or (is_active and segment.size == 0):
@@ -91,7 +93,8 @@ def apply_retention(log: Log, *, high_watermark: int, now_ms: int) -> Deleted | 
 
 
 def retention(log: Log, *, high_watermark: int, now_ms: int) -> Steps[Deleted | None]:
-    """Delete the expired segments of `log`, in steps (`Log.carry_out`). Returns None if there is none.
+    """Delete expired segments of `log`, in steps (`Log.carry_out`). Returns None if there is none: repeat it until
+    then.
 
     Unsynced records stay, also below the high watermark. If the active segment has expired too, it is rolled first, so
     that the log keeps its end offset.

@@ -46,12 +46,19 @@ class _Inode:
     def crash(self, rng: Random | None) -> None:
         """Keep the synced bytes, and a random subset of the other sectors if there is an `rng`.
 
-        A truncation that is not durable has happened or not, as chance decides; without `rng` it has not.
+        A truncation that is not durable has happened or not, as chance decides; without `rng` it has not. If not, any
+        sector that was written since may be there, with the old ones behind it.
         """
         before, self.before = self.before, None
         if before is not None and (rng is None or rng.random() < 0.5):
+            written = bytes(self.data[: len(before)])
             self.data[:] = before
             self.synced_size = len(before)
+            for start in range(0, len(written) if rng is not None else 0, SECTOR_BYTES):
+                old = before[start : start + SECTOR_BYTES]
+                sector = written[start : start + SECTOR_BYTES].ljust(len(old), b"\0")
+                if sector != old and rng is not None and rng.random() < 0.5:
+                    self.data[start : start + len(old)] = sector
         synced, size = self.synced_size, len(self.data)
         if rng is None:
             del self.data[synced:]

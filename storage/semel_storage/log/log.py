@@ -32,6 +32,8 @@ from semel_storage.segments.segment import Segment
 from semel_storage.segments.segments import Segments
 
 ROLL_FILES = 2
+SEGMENTS_PER_STEP = 64
+"""Segments removed in one turn of the event loop."""
 SEGMENT_BYTES_MAX = 2**31 - 1
 """Positions in an index have 31 bits."""
 CHECKPOINT_BYTES = 32 << 20
@@ -85,6 +87,8 @@ class Log:
         self.duplicates = 0
         """Batches and markers that were not written again, since the log was opened."""
         self._last_now_ms = now_ms
+        self.is_settled = state.is_settled
+        """Whether all that recovery has changed is durable. If not, carry out `settling` before any append."""
         self.is_in_truncation = False
         """Records are being removed from the end: nothing may be read or appended."""
         self._changing = asyncio.Lock()
@@ -104,6 +108,7 @@ class Log:
         start_offset: int = 0,
         clean: bool = False,
         is_synced: bool = False,
+        settles_later: bool = False,
         allow_data_loss: bool = False,
         event: EventCallback = ignore_event,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
@@ -113,8 +118,9 @@ class Log:
         """Create the log, or recover an existing one (see `recovery`).
 
         `recovery_point` and `start_offset` come from the checkpoint files of the data directory (None: no entry).
-        `clean`: the last owner closed the log. `is_synced`: all that it left is durable. `is_own`: semel made it, so
-        that its offsets have no gaps but those that the file CLEANER_OFFSET tells of, also without an entry there.
+        `clean`: the last owner closed the log. `is_synced`: all that it left is durable. `settles_later`: recovery does
+        not wait for the disk, see `is_settled`. `is_own`: semel made it, so that its offsets have no gaps but those
+        that the file CLEANER_OFFSET tells of, also without an entry there.
         `checkpoint_bytes`: see CHECKPOINT_BYTES. `checkpoint`: see `Durability`. Raises CorruptLog if records may be
         lost that were acknowledged, unless `allow_data_loss`.
         """
@@ -127,6 +133,7 @@ class Log:
             start_offset=start_offset,
             clean=clean,
             is_synced=is_synced,
+            settles_later=settles_later,
             allow_data_loss=allow_data_loss,
             is_own=is_own,
             event=event,
@@ -317,16 +324,13 @@ class Log:
     def append_replicated(self, data: Buffer, *, now_ms: int) -> list[BatchHeader]:
         """Append complete batches from the partition's leader, from the end offset on. Returns their headers.
 
-        Epochs, producers, open and aborted transactions become as in the leader's log. The first batch of an empty log
-        may start below the start offset, if the leader's start offset is inside of a batch. Raises CorruptBatch; then
-        nothing was appended.
+        Epochs, producers, open and aborted transactions become as in the leader's log. The log has been restarted
+        before where `begins_inside` says so. Raises CorruptBatch; then nothing was appended.
         """
         headers = replicated.checked_headers(data)
         if not headers:
             return headers
-        first, start_offset = headers[0], self.start_offset
-        if first.base_offset < self.end_offset <= first.last_offset and start_offset == self.end_offset:
-            self.restart_at(first.base_offset, self.producers.all())
+        first = headers[0]
         assert first.base_offset >= self.end_offset, f"the log has the batch at {first.base_offset} already"
         view, segment, written, at = memoryview(data), self.active, 0, 0
         for header in headers:
@@ -342,11 +346,20 @@ class Log:
         self._last_now_ms = now_ms
         self.bytes_appended += at
         self.batches_appended += len(headers)
-        if start_offset > self.start_offset:
-            self.delete_records_before(min(start_offset, self.end_offset))
         if self.bytes_appended >= self.durability.sync_due_bytes:
             self.durability.sync_in_background()
         return headers
+
+    def begins_inside(self, data: Buffer) -> int | None:
+        """The base offset of the first batch from the leader, if this empty log starts inside of it; else None.
+
+        The leader's log start is inside of a batch then. Before the batches are appended the log has to restart at that
+        offset, with the same producers; afterwards its start offset is that of the leader. Raises CorruptBatch.
+        """
+        if self.start_offset != self.end_offset or not data:
+            return None
+        first = replicated.checked_headers(data)[0]
+        return first.base_offset if first.base_offset < self.end_offset <= first.last_offset else None
 
     @property
     def can_roll(self) -> bool:
@@ -391,11 +404,11 @@ class Log:
         old.seal()
         if len(self.segments) == 1 and (states := self.producers.all()):
             snapshots = self.durability.snapshots
-            snapshots.write(self.end_offset, states, keep=snapshots.offsets, durable=True)  # as in a deletion
+            # Until it is durable, the one where the old segment begins has the same producers.
+            snapshots.write(self.end_offset, states, keep=snapshots.offsets, later=True)
         new = self._new_segment(self.end_offset)
         self.segments.add(new)
         self.segments.drop(old)
-        self.disk.sync_dir(self.directory)
         return new
 
     def _account(self, segment: Segment, header: BatchHeader, batch: Buffer, now_ms: int) -> None:
@@ -465,6 +478,7 @@ class Log:
             try:
                 while True:
                     next(steps)
+                    await asyncio.sleep(0)  # the other two return at once if nothing has to be durable
                     await self.disk.settle(self.directory)
                     await self.durability.checkpoint_files.saved()
             except StopIteration as end:
@@ -519,6 +533,12 @@ class Log:
             self.is_in_truncation = False
             self.durability.release()
 
+    def settling(self) -> Steps[None]:
+        """What recovery has cut must not come back behind new records after a power loss."""
+        with self._in_truncation():
+            yield
+            self.is_settled = True
+
     def truncation(self, offset: int) -> Steps[None]:
         """Remove all records at `offset` and above; a batch that contains `offset` is removed completely.
 
@@ -546,9 +566,18 @@ class Log:
         if self._is_closed():
             return
         durability.lower_to(end_offset, last_batch_end=last_end)  # a sync that ran meanwhile has raised it
-        durability.snapshots.remove_above(end_offset)
+        for _ in durability.snapshots.removal_above(end_offset, SEGMENTS_PER_STEP):
+            yield
+            if self._is_closed():
+                return
+        dropped = 0
         while self.active is not segment:
             self.segments.drop(self.active)
+            dropped += 1
+            if not dropped % SEGMENTS_PER_STEP:
+                yield
+                if self._is_closed():
+                    return
         if not segment.is_active:
             segment.activate()
         segment.truncate(position, end_offset, durable=False)
@@ -604,9 +633,17 @@ class Log:
         durability.lower_to(0, last_batch_end=0)
         self.disk.remove(f"{self.directory}/{checkpoints.LEADER_EPOCH}")
         self.epochs.clear()
-        durability.snapshots.remove_above(self.start_offset)  # a part of the old log needs that of its start
-        for segment in reversed(self.segments):
+        # A part of the old log needs that of its start.
+        for _ in durability.snapshots.removal_above(self.start_offset, SEGMENTS_PER_STEP):
+            yield
+            if self._is_closed():
+                return
+        for count, segment in enumerate(reversed(self.segments), 1):
             segment.delete()
+            if not count % SEGMENTS_PER_STEP:
+                yield
+                if self._is_closed():
+                    return
         self.disk.sync_dir_later(self.directory)
         yield  # a crash must not leave them beside the new segment
         if self._is_closed():
@@ -657,14 +694,16 @@ class Log:
         states = recovery.producers_at(self.segments.all, snapshots, first, now_ms=self._last_now_ms)
         snapshots.write(first, states.all(), keep=snapshots.offsets, later=True)
         yield  # the producers of deleted records; and the start offset, by which recovery finishes the deletion
-        if self._is_closed() or old != self.segments[: len(old)] or len(old) >= len(self.segments):
-            return  # the log was truncated or deleted
-        for segment in old:
-            self.segments.drop(segment)
-        self.epochs.truncate_from_start(self.start_offset)
-        self.disk.sync_dir_later(self.directory)
-        yield  # otherwise a power loss may bring deleted records back
-        snapshots.remove_below(min(first, self.segments[0].base_offset))  # the log may have begun anew meanwhile
+        for at in range(0, len(old), SEGMENTS_PER_STEP):
+            some = old[at : at + SEGMENTS_PER_STEP]
+            if self._is_closed() or some != self.segments[: len(some)] or len(some) >= len(self.segments):
+                return  # the log was truncated or deleted
+            for segment in some:
+                self.segments.drop(segment)
+            self.epochs.truncate_from_start(self.start_offset)
+            self.disk.sync_dir_later(self.directory)
+            yield  # otherwise a power loss may bring deleted records back
+            snapshots.remove_below(min(first, self.segments[0].base_offset))  # the log may have begun anew meanwhile
 
 
 def _end_of_last(segment: Segment, position: int, offset: int) -> int:

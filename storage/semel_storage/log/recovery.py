@@ -23,7 +23,7 @@ from semel_storage.log.snapshot import Snapshots
 from semel_storage.producers.producer_table import ProducerTable
 from semel_storage.producers.transactions import AbortedTransaction
 from semel_storage.segments import damage, sealed
-from semel_storage.segments.compaction_swap import recover_swaps
+from semel_storage.segments.compaction_swap import SWAP, recover_swaps
 from semel_storage.segments.epoch_check import checked
 from semel_storage.segments.epochs import EpochHistory
 from semel_storage.segments.index import RELATIVE_OFFSET_MAX
@@ -48,6 +48,8 @@ class Recovered(msgspec.Struct):
     snapshots: Snapshots
     replayed_bytes: int
     """Bytes above the recovery point, which the next recovery would scan again."""
+    is_settled: bool
+    """Whether all that was changed is durable. If not, it is a debt of the directory (`recover`, `settles_later`)."""
 
 
 def recover(
@@ -60,11 +62,15 @@ def recover(
     start_offset: int,
     clean: bool,
     is_synced: bool = False,
+    settles_later: bool = False,
     allow_data_loss: bool = False,
     is_own: bool = False,
     event: EventCallback = ignore_event,
 ) -> Recovered:
-    """Recover the existing log, or create an empty one at `start_offset`; see `Log.open`. Raises CorruptLog."""
+    """Recover the existing log, or create an empty one at `start_offset`; see `Log.open`. Raises CorruptLog.
+
+    Two interrupted changes are finished step by step, and block in any case: see `is_interrupted`.
+    """
     disk.mkdir(directory)
     recover_swaps(disk, directory)
     names = [name for name in _without_leftovers(disk, directory) if OWN_NAME.fullmatch(name)]
@@ -86,6 +92,7 @@ def recover(
             start_offset=start_offset,
             clean=clean,
             is_synced=is_synced,
+            settles_later=settles_later,
             allow_data_loss=allow_data_loss,
             is_own=is_own,
             event=event,
@@ -107,6 +114,7 @@ def _recovered(
     start_offset: int,
     clean: bool,
     is_synced: bool,
+    settles_later: bool,
     allow_data_loss: bool,
     is_own: bool,
     event: EventCallback,
@@ -126,6 +134,7 @@ def _recovered(
         floor=max(recovery_point or 0, segments[0].base_offset),
         verify=not clean,
         is_synced=is_synced,
+        settles_later=settles_later,
         allow_data_loss=allow_data_loss,
         event=event,
         now_ms=now_ms,
@@ -145,6 +154,7 @@ def _recovered(
         producers=scan.producers,
         snapshots=scan.snapshots,
         replayed_bytes=scan.replayed_bytes,
+        is_settled=scan.is_settled,
     )
 
 
@@ -203,6 +213,17 @@ def _note(
         raise CorruptLog(segment.path(LOG), position, f"{error.message}; restore the file from a copy") from error
 
 
+def is_interrupted(disk: Disk, directory: str, start_offset: int, *, clean: bool) -> bool:
+    """Whether the replacement or the deletion of segments was interrupted, which `recover` has to finish in steps that
+    are durable one by one. Raises OSError for a directory that cannot be read.
+    """
+    if clean and not start_offset:
+        return False
+    names = disk.listdir(directory)
+    bases = sorted(offset_of(name) for name in names if name.endswith(LOG) and OWN_NAME.fullmatch(name))
+    return bisect_right(bases, start_offset) > 1 or any(name.endswith(SWAP) for name in names)
+
+
 def finish_deletion(disk: Disk, directory: str, names: list[str], start_offset: int, *, now_ms: int) -> list[str]:
     """Remove the segments below the start offset that an interrupted deletion left. Returns the remaining names.
 
@@ -255,6 +276,7 @@ class _Scan(msgspec.Struct, kw_only=True):
 
     `is_dense`: batches must follow each other without missing offsets. Offsets may be missing in a log that was
     compacted, on this broker or on the leader, and in a log of another program without a recovery point.
+    `is_settled`: False after a change that is a debt (`settles_later`).
     """
 
     disk: Disk
@@ -265,10 +287,12 @@ class _Scan(msgspec.Struct, kw_only=True):
     floor: int
     verify: bool
     is_synced: bool
+    settles_later: bool
     allow_data_loss: bool
     event: EventCallback
     now_ms: int
     index_interval_bytes: int
+    is_settled: bool = True
     producers: ProducerTable = msgspec.field(default_factory=ProducerTable)
     replayed_bytes: int = 0
 
@@ -303,7 +327,7 @@ class _Scan(msgspec.Struct, kw_only=True):
             end_offset, stopped = self._scan_segment(segment, start, max(end_offset, segment.base_offset))
             if self.verify and end_offset > self.floor:
                 if not self.is_synced:
-                    segment.file.sync_now()  # after a killed process, bytes may be in the page cache only
+                    self._sync(segment)  # after a killed process, bytes may be in the page cache only
                 self.replayed_bytes += stopped - start
             if stopped < segment.size:
                 if not self.allow_data_loss:
@@ -404,7 +428,11 @@ class _Scan(msgspec.Struct, kw_only=True):
                 aborted = _note(table, segment, position, header, batch, self.now_ms)
             if aborted is not None:
                 segment.aborted.append(aborted)
-        segment.aborted.sync_now()
+        if self.settles_later:
+            segment.aborted.sync_later()
+            self.is_settled = False
+        else:
+            segment.aborted.sync_now()
         segment.close()
         found = self.snapshots.load_newest(up_to, now_ms=self.now_ms, event=self.event)
         states = found[1].values() if found is not None and found[0] == up_to else table.all()
@@ -433,5 +461,16 @@ class _Scan(msgspec.Struct, kw_only=True):
         del self.segments[at + 1 :]
         if not segment.is_active:
             segment.activate()
-        segment.truncate(position, end_offset)
-        self.disk.sync_dir(segment.directory)
+        segment.truncate(position, end_offset, durable=not self.settles_later)
+        if self.settles_later:
+            self.disk.sync_dir_later(segment.directory)
+            self.is_settled = False
+        else:
+            self.disk.sync_dir(segment.directory)
+
+    def _sync(self, segment: Segment) -> None:
+        if self.settles_later:
+            self.disk.sync_later(segment.path(LOG))
+            self.is_settled = False
+        else:
+            segment.file.sync_now()

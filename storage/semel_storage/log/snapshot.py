@@ -14,7 +14,7 @@ Kafka reads the entries, ignores the bytes after them and includes them in its c
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from struct import Struct as Layout
 from struct import error as LayoutError  # noqa: N812 (it is a class)
 
@@ -171,11 +171,9 @@ class Snapshots:
         else:
             self._disk.write_atomically(self._path(offset), data, durable=durable)
         previous = max((known for known in self.offsets if known < offset), default=offset)
-        kept = [known for known in self.offsets if known in keep or known == previous]
-        self._remove([known for known in self.offsets if known not in kept and known != offset])
-        if offset not in kept:
-            kept.append(offset)
-        self.offsets = sorted(kept)
+        kept = {offset, previous, *keep}
+        self._remove([known for known in self.offsets if known not in kept])
+        self.offsets = sorted({offset, *self.offsets})
 
     def load_newest(
         self, at_most: int, *, now_ms: int, event: EventCallback = ignore_event
@@ -223,6 +221,13 @@ class Snapshots:
     def remove_above(self, offset: int) -> None:
         self._remove([known for known in self.offsets if known > offset])
 
+    def removal_above(self, offset: int, per_step: int) -> Generator[None]:
+        """As `remove_above`, with a step after each `per_step` snapshots but the last ones."""
+        while len(above := [known for known in self.offsets if known > offset]) > per_step:
+            self._remove(above[-per_step:])
+            yield
+        self._remove(above)
+
     def remove_all(self) -> None:
         self._remove(self.offsets)
 
@@ -230,9 +235,10 @@ class Snapshots:
         self._remove([known for known in self.offsets if known < offset])
 
     def _remove(self, offsets: Sequence[int]) -> None:
+        gone = set(offsets)
         for offset in offsets:
             self._disk.remove(self._path(offset))
-        self.offsets = [known for known in self.offsets if known not in offsets]
+        self.offsets = [known for known in self.offsets if known not in gone]
 
     def _path(self, offset: int) -> str:
         return f"{self._directory}/{file_name(offset, SNAPSHOT)}"

@@ -16,7 +16,7 @@ from sim.cluster import BROKER, NAMES_OF
 from sim.disk import DiskWeather
 from sim.faults import WRITE_TXN_MARKERS, Fault
 from sim.network import NetworkWeather
-from sim.plan import RunPlan
+from sim.plan import RunPlan, open_late
 from sim.workloads.administrator import draw_deletions
 from sim.workloads.plan import Op, TopicPlan
 from sim.workloads.renewer import draw_ops as draw_renewals
@@ -53,6 +53,15 @@ def has_both_protocols(plan: RunPlan) -> bool:
         if client.role == "member"
     }
     return len(protocols) > 1
+
+
+def opened_late(plan: RunPlan) -> RunPlan:
+    """A single broker opens its logs after it listens, and often ends."""
+    rng = Random(f"opened late/{plan.seed}")
+    open_late(calm(plan, iter(())), rng, until_ms=30_000)
+    if plan.settings.get("durability") != "os":
+        plan.finale = rng.choice(("kill", "power loss"))
+    return plan
 
 
 def late_marker(plan: RunPlan) -> RunPlan:

@@ -51,7 +51,7 @@ class Operations:
                     steps.append(elections.elect(self._feed.image, place, unclean=unclean))
                 except KafkaError as error:
                     if not (is_unsure and error.code is ErrorCode.ELECTION_NOT_NEEDED):  # it may have been this request
-                        errors[place] = error
+                        errors[place] = error.with_traceback(None)  # else it and this frame keep each other
                 if self._slices.is_over():
                     await self._slices.next()
             if errors and not is_current:

@@ -143,7 +143,7 @@ class Partition:
         if self._is_retired:
             raise self._gone()
         if self._offline is not None:
-            raise self._offline
+            raise self._offline.with_traceback(None)  # else it keeps the frames of all requests
         if self._log is None:
             self._log = log = self._opened()
             self.durability = Durability(
@@ -283,7 +283,7 @@ class Partition:
         if self._is_retired:
             raise self._gone()
         if self._offline is not None:
-            raise self._offline
+            raise self._offline.with_traceback(None)  # else it keeps the frames of all requests
         if self.role is not LEADER or self.is_changing or (self._lease is not None and not self._lease.is_valid()):
             raise self._not_leader()
 
@@ -716,7 +716,7 @@ class Partition:
             self._update_high_watermark()
         self._fail_waiting(self._not_leader())
         if durability is not None:
-            durability.fail(self._gone())
+            durability.end(self._gone())
         self.view.release_waiters()
 
     # --- inside ----------------------------------------------------------------------------------------------

@@ -510,6 +510,7 @@ class Topics:
             del self._by_name[record.name]
             self.recompressing.discard(record.name)
             self._partition_count -= topic.partition_count
+            topic.opened.clear()  # a partition has the configs of its topic: without this cycle both are freed
             for index in range(topic.partition_count) if self._unopened else ():
                 self._unopened.pop((record.name, index), None)
         gone = self.local.of(record.topic_id)

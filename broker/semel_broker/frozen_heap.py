@@ -19,9 +19,9 @@ from typing import Protocol
 
 FULL = 2
 """The generation of a full collection."""
-MIDDLE_PER_FULL = 2
+MIDDLE_PER_FULL = 1
 """A full collection follows this number of collections of the middle generation, and one more. Python's default is 10.
-The objects that were made meanwhile, at most some 23,000, take a few milliseconds."""
+The objects that were made meanwhile, at most some 15,000, take a few milliseconds."""
 SLOW_S = 0.002
 """After a full collection of this time, the survivors are frozen. So each looks at no more than what was made since."""
 WHOLE_EVERY_S = 3600.0
@@ -87,7 +87,8 @@ class FrozenHeap:
         self._collector.unfreeze()
         self._collector.collect()
         self._collector.freeze()
-        self._collector.collect()  # of nothing: else the next one would wait for a quarter as many objects as this one had
+        # Of nothing. Else the next one would wait for a quarter as many new objects as this one has looked at.
+        self._collector.collect()
         self._whole_at_s = self._clock()
         self._timer = self._loop.call_later(WHOLE_EVERY_S, self._wait_for_quiet)
 

@@ -478,7 +478,7 @@ class Partition:
         """Also begin to remove the segments below it. A removal that runs may leave some for the next sweep."""
         log.raise_start_offset(offset)
         log.durability.checkpoint_files.note()
-        if self._deletion is None:
+        if self._deletion is None and log.has_unreadable_segments:
             self._deletion = get_running_loop().create_task(self._delete(log))
 
     # --- reading ---------------------------------------------------------------------------------------------
@@ -622,6 +622,7 @@ class Partition:
             return
         if log.start_offset < log_start_offset <= self.end_offset:
             self._raise_start(log, log_start_offset)
+            log.durability.checkpoint_files.save_soon()
         log.producers.transactions.first_unstable_offset(
             self.high_watermark
         )  # forgets the transactions that are decided below it

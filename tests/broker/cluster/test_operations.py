@@ -177,7 +177,7 @@ async def test_partitions_are_reassigned_and_errors_are_returned_for_the_others(
 
 
 async def test_a_wide_reassignment_writes_the_record_of_the_topic_once_for_many_partitions(cluster: Cluster) -> None:
-    one, two, *_ = await cluster.start(1, 2, 3)
+    _, two, *_ = await cluster.start(1, 2, 3)
     await cluster.topic(*[[1, 2]] * 240)
     written: list[str] = []
     two.feed.listeners.append(lambda delta: written.extend(delta.topics))

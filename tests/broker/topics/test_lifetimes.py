@@ -9,6 +9,7 @@ import pytest
 from broker.machine import Machine, write
 from semel_broker.cluster.operations import Operations
 from semel_broker.cluster.topic_plan import NewTopic
+from semel_broker.scheduling import turns
 from semel_broker.scheduling.turns import Turns
 from semel_protocol.errors import ErrorCode, KafkaError
 
@@ -34,6 +35,28 @@ async def test_a_deleted_topic_leaves_neither_partitions_nor_logs(durability: st
     for _ in range(3):
         await asyncio.sleep(0)  # the loop forgets the tasks that have ended
     assert [each() for each in alive] == [None] * len(alive)
+
+
+async def test_the_partitions_of_a_wide_topic_are_freed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "SLICE_STEPS", 16)
+    machine = Machine()
+    topics = await machine.start()
+    await topics.create(NewTopic(name="t", partitions=300))
+    alive = []
+    for index in range(300):
+        await write(topics, "t", index, b"first")
+        partition = topics.partition("t", index)
+        alive += [weakref.ref(partition), weakref.ref(partition.log)]
+        del partition
+    deletion = asyncio.create_task(topics.delete("t"))
+    left, most = len(alive), 0
+    while not deletion.done():
+        await asyncio.sleep(0)
+        before, left = left, sum(each() is not None for each in alive)
+        most = max(most, before - left)
+    await deletion
+    assert left == 0
+    assert most <= 32, "so many were freed in one turn: each has some 30 objects"
 
 
 async def test_an_offline_partition_keeps_no_frames_of_the_requests_that_it_refuses() -> None:

@@ -689,7 +689,8 @@ class Topics:
     def _sites(self) -> Sites:
         """The brokers that replicas can be placed on now."""
         racks = {record.node_id: record.rack for record in self._image.live()}
-        return Sites(racks or {self._config.node_id: ""}, placement.load(self._image) if len(racks) > 1 else None)
+        load = placement.load(self._image) if len(racks) > 1 else None
+        return Sites(racks or {self._config.node_id: ""}, load, [each for each in racks if self._image.hangs(each)])
 
     def _check_total(self, more: int) -> None:
         most = self._config.limits.partitions_max

@@ -12,6 +12,7 @@ from broker.wire import Wire, batch, produce_request
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import ProduceResponsePartition
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
+from semel_protocol.messages.k60_describe_cluster import DescribeClusterRequest
 
 
 @pytest.fixture
@@ -52,6 +53,9 @@ async def test_the_log_says_once_that_the_disk_hangs_and_once_that_it_goes_on(se
     (begun,) = one.log.of("disk_hangs")
     assert begun["path"] == "data/t-0/00000000000000000000.log"
     assert 10_000 <= begun["waited_ms"] <= 10_600
+    wire = await one.wire()
+    told = await wire.call(DescribeClusterRequest(include_cluster_authorized_operations=False))
+    assert (told.disk_hangs_ms // 1000, told.disk_path) == (29, "data")
     assert not sent.done()
     one.disk.release_syncs()
     assert (await sent).error_code == 0
@@ -60,6 +64,8 @@ async def test_the_log_says_once_that_the_disk_hangs_and_once_that_it_goes_on(se
     assert ended["path"] == begun["path"]
     assert 28_900 <= ended["hung_ms"] <= 30_000
     assert one.topics.local.hangs.waiting_s == 0
+    told = await wire.call(DescribeClusterRequest(include_cluster_authorized_operations=False))
+    assert (told.disk_hangs_ms, told.disk_path) == (-1, "")
 
 
 async def test_the_limit_is_a_setting(seats: Seats) -> None:

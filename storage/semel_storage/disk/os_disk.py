@@ -25,7 +25,7 @@ from time import monotonic, perf_counter, sleep
 from typing import NoReturn, TypeVar
 
 from semel_storage.disk.debts import Debt, Debts
-from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile, Space
+from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile, NotCached, Space
 from semel_storage.disk.last_words import print_last
 from semel_storage.disk.os_sync import find_syncfs, sync_data, sync_names, timed_sync
 from semel_storage.disk.sync_pace import SyncPace
@@ -49,6 +49,9 @@ BLOCK_BYTES = 512
 """The unit of `st_blocks`."""
 PATHS_PER_TURN = 256
 """Of a sync that thousands of files or directories share, so many are looked at in one turn of the loop."""
+
+READ_CACHED: int = getattr(os, "RWF_NOWAIT", 0)
+"""The flag of preadv with which it fails in place of waiting for the disk; 0 where the system has none (not Linux)."""
 
 WHAT_TO_DO = "repair the disk, or free space on it, then start it again"
 
@@ -103,7 +106,23 @@ class OsFile:
         return position
 
     def pread(self, n: int, at: int) -> bytes:
+        if self._disk.reads_cached_only and READ_CACHED:
+            return self._pread_cached(n, at)
         return os.pread(self._fd, n, at)
+
+    def _pread_cached(self, n: int, at: int) -> bytes:
+        """Read what the kernel has in memory. A file system that cannot tell reads as usual. Raises NotCached."""
+        data, done = bytearray(n), 0
+        try:
+            while done < n and (count := os.preadv(self._fd, [memoryview(data)[done:]], at + done, READ_CACHED)):
+                done += count
+        except BlockingIOError:
+            raise NotCached(self.path) from None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return os.pread(self._fd, n, at)
+        return bytes(data[:done])
 
     def size(self) -> int:
         return self._size
@@ -234,6 +253,7 @@ class OsDisk:
         self.debts = Debts()
         self._due: list[OsFile] = []
         self._is_sharing = False
+        self.reads_cached_only = False
         self._settled = Wakeups()
         self._to_remove: deque[str] = deque()
         self._is_removing = False

@@ -11,6 +11,11 @@ from broker.coordination.seats import Seat, Seats
 from broker.wire import Wire, batch, produce_request
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import ProduceResponsePartition
+from semel_protocol.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+)
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from semel_protocol.messages.k60_describe_cluster import DescribeClusterRequest
 
@@ -101,6 +106,26 @@ async def test_readers_and_requests_without_the_disk_are_served_meanwhile(seats:
     await reader.call(ApiVersionsRequest())
     one.disk.release_syncs()
     assert (await sent).error_code == 0
+
+
+async def test_reads_that_need_the_disk_are_refused_while_it_hangs_and_the_loop_goes_on(seats: Seats) -> None:
+    one = await alone(seats)
+    reader, asked = await one.wire(), await one.wire()
+    one.disk.uncached.add("data/t-0/00000000000000000000.log")
+    assert (await reader.fetch("t", 0, max_wait_ms=0)).error_code == 0, "no disk hangs: reads wait for it"
+    one.disk.hold_syncs()
+    sent = send(await one.wire())
+    await asyncio.sleep(20)
+    assert (await reader.fetch("t", 0, max_wait_ms=0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    by_time = ListOffsetsRequestTopic(
+        name="t", partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=1)]
+    )
+    listed = await asked.call(ListOffsetsRequest(replica_id=-1, topics=[by_time]))
+    assert listed.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    one.disk.release_syncs()
+    assert (await sent).error_code == 0
+    await asyncio.sleep(1)
+    assert (await reader.fetch("t", 0, max_wait_ms=0)).error_code == 0
 
 
 @pytest.mark.parametrize("acks", [-1, 1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib
 import os
 import resource
@@ -382,10 +381,9 @@ async def _serve(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     files.check_start(sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions()))
     _warn_of_settings(config, log, first_user)
-    gc.collect()
     if metrics is not None:
         metrics.serve(node)
-    FrozenHeap().start()  # objects that live as long as the broker need no further collection
+    FrozenHeap(loop).start()  # objects that live as long as the broker need no further collection
     log.info(
         "ready",
         version=__version__,

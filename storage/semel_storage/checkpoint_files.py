@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from semel_storage import checkpoints
 from semel_storage.checkpoints import TopicPartition
 from semel_storage.disk.disk import Disk
+from semel_storage.disk.wakeups import Wakeups
 
 
 class CheckpointFiles:
@@ -24,6 +25,7 @@ class CheckpointFiles:
         self._points_changed = self._starts_changed = False
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
+        self._wakeups = Wakeups()
         self._saves_now = 0  # calls of `save_now` while a write ran
 
     @property
@@ -63,13 +65,8 @@ class CheckpointFiles:
     async def saved(self) -> None:
         """Return once all that was noted before this call is durable."""
         self.save_soon()
-        if self._next is not None:
-            await asyncio.wait((task := self._next,))
-        elif self._running is not None:
-            await asyncio.wait((task := self._running,))
-        else:
-            return
-        task.result()
+        if (task := self._next or self._running) is not None:
+            await self._wakeups.after(task)
 
     def save_soon(self) -> None:
         """Begin to write what has changed, after the write that runs."""

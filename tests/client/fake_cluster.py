@@ -56,6 +56,8 @@ class FakeCluster:
         versions[10] = (0, 2)
         self.nodes = {node_id: _Node(self, node_id, versions) for node_id in (1, 2, 3)}
         self.live = list(self.nodes)
+        self.hanging: dict[int, int] = {}
+        """Of brokers whose disks hang: for how long, in ms."""
         self.sessions: dict[int, int] = {}
         """The length of the brokers' sessions in ms (of 9 s), for brokers with a shared store."""
 
@@ -158,7 +160,10 @@ class _Node(FakeBroker):
         """Answer with the fields that the request asks for."""
         left_ms = self.cluster.sessions.get(self.node_id, -1)
         return describe_cluster.DescribeClusterResponse(
-            session_left_ms=left_ms, session_timeout_ms=-1 if left_ms < 0 else 9_000
+            session_left_ms=left_ms,
+            session_timeout_ms=-1 if left_ms < 0 else 9_000,
+            disk_hangs_ms=self.cluster.hanging.get(self.node_id, -1),
+            disk_path=f"/data/{self.node_id}" if self.node_id in self.cluster.hanging else "",
         )
 
     async def create_topics(self, request: create.CreateTopicsRequest) -> create.CreateTopicsResponse:

@@ -442,8 +442,8 @@ DISK_FAULTS: dict[str, FaultKind] = {
     ),
 }
 """The kinds for runs with slow disks."""
-OPENING_FAULTS: dict[str, Kind] = {
-    "files used up": Kind(begin=_files_used_up, end=_files_again, meets="broker", lasting_ms=(10, 15_000)),
+OPENING_FAULTS: dict[str, FaultKind] = {
+    "files used up": FaultKind(begin=_files_used_up, end=_files_again, meets="broker", lasting_ms=(10, 15_000)),
 }
 """The kinds for runs in which logs are opened after the start."""
 KINDS = {**FAULTS, **RIGHTS_FAULTS, **DISK_FAULTS, **OPENING_FAULTS}

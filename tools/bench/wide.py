@@ -99,9 +99,11 @@ class Measured:
         self._bystander.join()
 
 
-def measure(directory: Path, size: int, requests: Iterable[WideRequest], *, has_lines: bool) -> None:
+def measure(
+    directory: Path, size: int, requests: Iterable[WideRequest], *, durability: str = "os", has_lines: bool = False
+) -> None:
     """Print a line for each request."""
-    process = TimedBroker(directory, durability="os")
+    process = TimedBroker(directory, durability=durability)
     process.has_lines = has_lines
     process.start()
     try:
@@ -118,14 +120,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--without", nargs="*", default=(), metavar="WORD", help="leave out rows that begin so")
+    parser.add_argument("--only", nargs="*", metavar="WORD", help="leave out all other rows; later ones may need them")
+    parser.add_argument("--durability", choices=("os", "fsync"), default="os")
     parser.add_argument("--where", action="store_true", help="print the lines of the longest turns; it slows them down")
     given = parser.parse_args()
     requests = [asked for asked in WIDE_REQUESTS if not asked.name.startswith(tuple(given.without))]
+    if given.only is not None:
+        requests = [asked for asked in requests if asked.name.startswith(tuple(given.only))]
     print(f"{'':48} {'':>7} {'CPU':>7} {'turn':>7} {'wait':>7} {'full collections':>12}")
     print(f"{'request':40} {'rows':>7} {'s':>7} {'s':>7} {'ms':>7} {'ms':>7} {'':>4} {'ms':>7}")
     for size in given.sizes:
         with tempfile.TemporaryDirectory() as directory:
-            measure(Path(directory) / "data", size, requests, has_lines=given.where)
+            measure(Path(directory) / "data", size, requests, durability=given.durability, has_lines=given.where)
 
 
 if __name__ == "__main__":

@@ -741,17 +741,22 @@ def _describe_transactions(request: Any, ctx: RequestContext, access: Access) ->
 
 
 def _describe_cluster(request: Any, ctx: RequestContext, access: Access) -> Steps:
-    """Nothing: the brokers are known to every client. Authorized operations need Describe on the cluster (KIP-430)."""
+    """Nothing: the brokers are known to every client. Authorized operations (KIP-430) and the path of a disk that hangs
+    need Describe on the cluster."""
     yield 1
-    if not request.include_cluster_authorized_operations:
-        return Permitted(request)
 
-    def with_operations(response: Any) -> Message:
-        response.cluster_authorized_operations = _operations_of_cluster(access)
+    def without_path(response: Any) -> Message:
+        if response.disk_path and not access.allows_quietly(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
+            response.disk_path = ""
         made: Message = response
         return made
 
-    return Permitted(request, complete=[with_operations])
+    def with_operations(response: Any) -> Message:
+        response.cluster_authorized_operations = _operations_of_cluster(access)
+        return without_path(response)
+
+    complete = with_operations if request.include_cluster_authorized_operations else without_path
+    return Permitted(request, complete=[complete])
 
 
 def _error(response: Any) -> Callable[[Any, ErrorCode], Message]:

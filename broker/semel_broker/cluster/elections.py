@@ -197,13 +197,17 @@ def elect(image: Image, place: Place, *, unclean: bool) -> Step:
     if view is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {place[1]} of that topic")
     brokers, state = BrokerStates.of(image), view.state
+    if state.leader in brokers.hanging and (clean := settled(view, brokers)).leader not in (state.leader, NO_LEADER):
+        return election(view, clean, brokers, "asked for, the disk of the leader hangs")
     if unclean:
         return _elect_unclean(view, brokers)
     first = view.replicas[0]
     if state.leader == first and first in brokers.live:
-        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {first} leads {view.topic}-{view.index} already")
+        raise _not_needed(view, brokers)
     if not _may_lead(first, view, brokers):
         why = "is not in sync" if first in brokers.live else "is not live"
+        if first in brokers.live and first in brokers.hanging:
+            why = "has a disk that hangs"
         raise KafkaError(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
             f"broker {first}, the preferred leader of {view.topic}-{view.index}, {why}; in sync: {state.isr}",
@@ -211,17 +215,25 @@ def elect(image: Image, place: Place, *, unclean: bool) -> Step:
     return election(view, _changed(state, first, brokers.present(state.isr, view)), brokers, "asked for")
 
 
+def _not_needed(view: PartitionView, brokers: BrokerStates) -> KafkaError:
+    leader = view.state.leader
+    message = f"broker {leader} leads {view.topic}-{view.index} already"
+    if leader in brokers.hanging:
+        message += ". Its disk hangs, and no other replica is in sync: repair the disk, or wait until one is. If its "
+        message += "records may be lost, stop the broker, then ask for an unclean election"
+    return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, message)
+
+
 def _elect_unclean(view: PartitionView, brokers: BrokerStates) -> Step:
     state = view.state
     if brokers.serves(state.leader, view):
-        raise KafkaError(
-            ErrorCode.ELECTION_NOT_NEEDED, f"broker {state.leader} leads {view.topic}-{view.index} already"
-        )
+        raise _not_needed(view, brokers)
     clean = settled(view, brokers)
     if brokers.serves(clean.leader, view):
         return election(view, clean, brokers, "asked for")
-    usable = (node_id for node_id in brokers.live if brokers.can_use(node_id, view))
-    leader = _first(view, usable, or_else=NO_LEADER)
+    usable = [node_id for node_id in brokers.live if brokers.can_use(node_id, view)]
+    without_hang = [node_id for node_id in usable if node_id not in brokers.hanging and node_id in view.replicas]
+    leader = _first(view, without_hang or usable, or_else=NO_LEADER)
     if leader == NO_LEADER:
         raise KafkaError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,

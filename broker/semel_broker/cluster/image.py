@@ -375,10 +375,13 @@ class Image:
         if after is None:
             return
         self.topics[key] = self.by_id[after.value.topic_id] = after
-        known = [] if before is None else before.value.replicas
-        for index, replicas in enumerate(after.value.replicas):
-            if index >= len(known) or known[index] != replicas:
-                delta.partitions[after.value.topic_id, index] = None
+        known, rows, topic_id = (
+            [] if before is None else before.value.replicas,
+            after.value.replicas,
+            after.value.topic_id,
+        )
+        changed = [index for index, (old, new) in enumerate(zip(known, rows, strict=False)) if old != new]
+        delta.partitions.update({(topic_id, index): None for index in (*changed, *range(len(known), len(rows)))})
 
 
 def _read(change: StoreEntry | RemovedKey, kind: type[T]) -> StoredValue[T] | None:

@@ -14,7 +14,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_broker.cluster import elections
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Place
-from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, alter
+from semel_broker.cluster.reassignments import alter, portions
 from semel_broker.cluster.records import topic_key
 from semel_broker.cluster.steps import Step, StepBatch, log_steps, pack
 from semel_broker.cluster.store import CHANGES_MAX, Store
@@ -51,7 +51,7 @@ class Operations:
                     steps.append(elections.elect(self._feed.image, place, unclean=unclean))
                 except KafkaError as error:
                     if not (is_unsure and error.code is ErrorCode.ELECTION_NOT_NEEDED):  # it may have been this request
-                        errors[place] = error
+                        errors[place] = error.with_traceback(None)  # else it and this frame keep each other
                 if self._slices.is_over():
                     await self._slices.next()
             if errors and not is_current:
@@ -76,9 +76,7 @@ class Operations:
         of the reassignments may have been written.
         """
         refused: dict[int, KafkaError] = {}
-        indexes = sorted(targets)
-        for start in range(0, len(indexes), PARTITIONS_PER_STEP):
-            portion = {index: targets[index] for index in indexes[start : start + PARTITIONS_PER_STEP]}
+        for portion in portions(targets):
             refused |= await self._reassign_some(name, portion, may_change_factor)
             if self._slices.is_over(len(portion)):
                 await self._slices.next()

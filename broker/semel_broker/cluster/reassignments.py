@@ -10,7 +10,8 @@ ISR, because the records written meanwhile would be lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -25,7 +26,10 @@ from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Change, Delete, Expect, Put
 
 PARTITIONS_PER_STEP: Final = 32
-"""Partitions of one topic in one step. Each takes up to two changes and three expectations in its transaction."""
+"""Partitions of one topic whose reassignments one step ends. Each takes up to two changes and three expectations."""
+BEGUN_PER_STEP: Final = 120
+"""Partitions of one topic whose reassignments one step begins: a change and an expectation each. The step also writes
+the whole record of the topic, so with few partitions in each a request for 10,000 would be quadratic."""
 
 
 def adding(view: PartitionView) -> list[int]:
@@ -69,13 +73,12 @@ def alter(
     *,
     may_change_factor: bool = True,
 ) -> tuple[Step | None, dict[int, KafkaError]]:
-    """Begin the reassignment of partitions of one topic (index -> replicas; None: cancel); at most PARTITIONS_PER_STEP.
-    A partition that is being reassigned gets the new target.
+    """Begin the reassignment of partitions of one topic (index -> replicas; None: cancel), as many as `portions` has in
+    one. A partition that is being reassigned gets the new target.
 
     Returns the step to write, if any, and the errors by index: UNKNOWN_TOPIC_OR_PARTITION (no such partition), and the
     errors of `check` and `cancelled`.
     """
-    assert len(targets) <= PARTITIONS_PER_STEP, len(targets)
     edit, brokers = _Edit(image, topic), BrokerStates.of(image)
     refused: dict[int, KafkaError] = {}
     for index, target in sorted(targets.items()):
@@ -92,6 +95,14 @@ def alter(
         except KafkaError as error:
             refused[index] = error
     return edit.step("reassignment_altered"), refused
+
+
+def portions(targets: Mapping[int, Sequence[int] | None]) -> Iterator[dict[int, Sequence[int] | None]]:
+    """The targets (index -> replicas; None: cancel) in portions for one step each, in order of the indexes."""
+    for size, does_cancel in ((BEGUN_PER_STEP, False), (PARTITIONS_PER_STEP, True)):
+        rows = iter([(index, target) for index, target in sorted(targets.items()) if (target is None) is does_cancel])
+        while portion := dict(islice(rows, size)):
+            yield portion
 
 
 def original_of(view: PartitionView) -> list[int]:

@@ -2,7 +2,7 @@
 
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -37,6 +37,13 @@ class Sites(msgspec.Struct, frozen=True):
 
     racks: Mapping[int, str]
     load: placement.Load | None = None
+    hanging: Collection[int] = ()
+    """Those of them whose disks hang."""
+
+    def racks_for(self, factor: int) -> Mapping[int, str]:
+        """The racks of brokers for partitions of so many replicas: a disk that hangs gets none if others suffice."""
+        found = {node_id: rack for node_id, rack in self.racks.items() if node_id not in self.hanging}
+        return found if len(found) >= factor else self.racks
 
 
 def text_of_id(topic_id: bytes) -> str:
@@ -104,7 +111,7 @@ def create(new: NewTopic, *, topic_id: bytes, sites: Sites, config: BrokerConfig
         replicas = _assigned(new, brokers)
     else:
         count, factor = _partition_count(new, config), _replication_factor(new, brokers, config)
-        replicas = yield from placement.place(count, factor, sites.racks, elsewhere=sites.load)
+        replicas = yield from placement.place(count, factor, sites.racks_for(factor), elsewhere=sites.load)
     return TopicRecord(new.name, text_of_id(topic_id), replicas, check_configs(new.configs, config))
 
 
@@ -135,7 +142,7 @@ def grow(
                 "live: start the others, or assign the new partitions to brokers by hand",
             )
         more = yield from placement.place(
-            count - has, factor, sites.racks, existing=record.replicas, elsewhere=sites.load
+            count - has, factor, sites.racks_for(factor), existing=record.replicas, elsewhere=sites.load
         )
     else:
         if len(assignments) != count - has:

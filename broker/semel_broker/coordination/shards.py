@@ -126,7 +126,7 @@ class Shard:
         Raises COORDINATOR_NOT_AVAILABLE if this broker is stopping.
         """
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)
         try:
             self.partition.check_leading()
         except KafkaError as error:
@@ -274,7 +274,7 @@ class Shards(Generic[S]):
         if topic is not None:
             return topic
         if self._stopping is not None:
-            raise self._stopping
+            raise self._stopping.with_traceback(None)
         try:
             return await self._topics.ensure(self._name)
         except (KafkaError, StoreError) as error:
@@ -300,7 +300,7 @@ class Shards(Generic[S]):
         Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
         """
         if self._stopping is not None:
-            raise self._stopping
+            raise self._stopping.with_traceback(None)
         for _, shard in sorted(self._shards.items()):
             try:
                 await shard.loaded(self._load_timeout_s)
@@ -322,7 +322,7 @@ class Shards(Generic[S]):
 
     def _at(self, index: int) -> S:
         if self._stopping is not None:
-            raise self._stopping
+            raise self._stopping.with_traceback(None)
         if index not in self._shards:
             try:
                 self._changed(self._topics.partition(self._name, index))  # the partition may be new to this broker

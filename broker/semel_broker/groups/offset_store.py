@@ -10,7 +10,7 @@ from __future__ import annotations
 from asyncio import Future, gather, sleep
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 
 from semel_protocol.errors import KafkaError
 from semel_storage.internal_topics import Row
@@ -133,8 +133,12 @@ class OffsetStore:
             return
         self._journal.settle()  # rows before the marker take effect first
         decided = self._pending.end((self._journal.index, producer_id), commit)
-        for (group_id, topic, partition), committed in decided:
-            self._put(group_id, OffsetRecord(topic, partition, committed))
+        for group_id, found in groupby(decided, lambda each: each[0][0]):
+            offsets = self._group(group_id).offsets
+            self._committed_count -= len(offsets)
+            for (_, topic, partition), committed in found:
+                offsets.commit(topic, partition, committed)
+            self._committed_count += len(offsets)
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction may still change this offset."""

@@ -32,7 +32,7 @@ class OffsetRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupOffsets:
-    """The committed offsets of one group. `apply` is the only way in, live and on replay."""
+    """The committed offsets of one group. `apply` and `commit` are the only ways in, live and on replay."""
 
     __slots__ = ("_count", "_topics")
 
@@ -56,13 +56,19 @@ class GroupOffsets:
     def apply(self, record: OffsetRecord) -> None:
         """Put the record into effect."""
         if record.committed is not None:
-            partitions = self._topics.setdefault(record.topic, {})
-            self._count += record.partition not in partitions
-            partitions[record.partition] = record.committed
+            self.commit(record.topic, record.partition, record.committed)
         elif (there := self._topics.get(record.topic)) is not None:
             self._count -= there.pop(record.partition, None) is not None
             if not there:
                 del self._topics[record.topic]
+
+    def commit(self, topic: str, partition: int, committed: CommittedOffset) -> None:
+        """Put a commit into effect."""
+        partitions = self._topics.get(topic)
+        if partitions is None:
+            partitions = self._topics[topic] = {}
+        self._count += partition not in partitions
+        partitions[partition] = committed
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         return self._topics.get(topic, {}).get(partition)

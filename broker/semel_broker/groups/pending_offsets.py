@@ -75,12 +75,14 @@ class PendingOffsets(Generic[K, V]):
     def end(self, writer: Writer, commit: bool) -> list[tuple[K, V]]:
         """End `writer`'s transaction: the values that count from now on, in the order of the log."""
         decided: list[tuple[K, V]] = []
-        for key in list(self._keys.get(writer, ())):
-            position, value = self._held[key][writer]
-            self._drop(writer, key)
+        for key in self._keys.pop(writer, ()):
+            held = self._held[key]
+            position, value = held.pop(writer)
+            if not held:
+                self._forget(key)
+            elif commit:
+                self.supersede(key, position)
             if commit:
-                if key in self._held:
-                    self.supersede(key, position)
                 decided.append((key, value))
         return decided
 
@@ -88,10 +90,14 @@ class PendingOffsets(Generic[K, V]):
         held, keys = self._held[key], self._keys[writer]
         del held[writer], keys[key]
         if not held:
-            del self._held[key]
-            siblings = self._by_group[group := self._group_of(key)]
-            del siblings[key]
-            if not siblings:
-                del self._by_group[group]
+            self._forget(key)
         if not keys:
             del self._keys[writer]
+
+    def _forget(self, key: K) -> None:
+        """No open transaction has a value of this key any more."""
+        del self._held[key]
+        siblings = self._by_group[group := self._group_of(key)]
+        del siblings[key]
+        if not siblings:
+            del self._by_group[group]

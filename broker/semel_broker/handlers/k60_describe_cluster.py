@@ -2,8 +2,9 @@
 
 Served: v0 to v2. v2 can ask for fenced brokers, too: those that have registered and are not admitted yet (KIP-1073). A
 broker whose session has ended is not registered any more. Endpoint type 2 (controllers) is answered with
-INVALID_REQUEST: controllers have no listener of their own. A tagged field of semel carries the remaining session time
-of the answering broker, so that `semel cluster` can tell an unreachable store from a broker that is down.
+INVALID_REQUEST: controllers have no listener of their own. Tagged fields of semel carry the remaining session time of
+the answering broker, so that `semel cluster` can tell an unreachable store from a broker that is down, and how long its
+disk has been hanging.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from semel_protocol.messages.k60_describe_cluster import (
     DescribeClusterResponse,
     DescribeClusterResponseBroker,
 )
+from semel_protocol.visible import encodable
 
 from semel_broker.context import RequestContext
 from semel_broker.handlers.k03_metadata import controller_of, this_broker
@@ -27,7 +29,7 @@ def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClus
     if request.endpoint_type != BROKERS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "this listener describes brokers only; use endpoint type 1")
     wants_fenced = request.include_fenced_brokers
-    session = ctx.broker.registration
+    session, hangs = ctx.broker.registration, ctx.broker.topics.local.hangs
     return DescribeClusterResponse(
         cluster_id=ctx.broker.cluster_id,
         controller_id=controller_of(ctx.broker.feed.image),
@@ -41,6 +43,8 @@ def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClus
         else NOT_ASKED,
         session_left_ms=-1 if session is None else session.left_ms,
         session_timeout_ms=-1 if session is None else ctx.broker.config.broker_session_timeout_ms,
+        disk_hangs_ms=round(hangs.waiting_s * 1000) if hangs.stops_writes else -1,
+        disk_path=encodable(ctx.broker.config.log_dir) if hangs.stops_writes else "",
     )
 
 

@@ -192,3 +192,19 @@ class Durability:
     def fail(self, error: Exception) -> None:
         """Give `error` to all callers of `synced` that wait."""
         self._waiters.fail(error)
+
+    def end(self, error: Exception) -> None:
+        """`fail`, after `idle`: nothing becomes durable any more.
+
+        The partition, which has this, is freed with the last reference to it, because no cycle remains.
+        """
+        self.fail(error)
+        self._on_progress, self._on_failure = _ignore_progress, _ignore_failure
+
+
+def _ignore_progress() -> None:
+    """The partition is closed."""
+
+
+def _ignore_failure(error: Exception) -> None:
+    """The partition is closed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future, Task, get_running_loop
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -17,7 +18,7 @@ from semel_storage.log_directory import WrongDirectory
 from semel_broker.partitions.durability import Durability
 from semel_broker.partitions.flusher import Flusher
 from semel_broker.partitions.read_view import LOG_END, READ_COMMITTED, READ_UNCOMMITTED, ReadView
-from semel_broker.partitions.storage_errors import answering_used_up, used_up
+from semel_broker.partitions.storage_errors import answering_used_up, reading, used_up
 from semel_broker.scheduling.waiters import OffsetWaiters
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Partition:
         if self._is_retired:
             raise self._gone()
         if self._offline is not None:
-            raise self._offline
+            raise self._offline.with_traceback(None)  # else it keeps the frames of all requests
         if self._log is None:
             self._log = log = self._opened()
             self.durability = Durability(
@@ -289,7 +290,7 @@ class Partition:
         if self._is_retired:
             raise self._gone()
         if self._offline is not None:
-            raise self._offline
+            raise self._offline.with_traceback(None)  # else it keeps the frames of all requests
         if self.role is not LEADER or self.is_changing or (self._lease is not None and not self._lease.is_valid()):
             raise self._not_leader()
 
@@ -484,7 +485,7 @@ class Partition:
         """Also begin to remove the segments below it. A removal that runs may leave some for the next sweep."""
         log.raise_start_offset(offset)
         log.durability.checkpoint_files.note()
-        if self._deletion is None:
+        if self._deletion is None and log.has_unreadable_segments:
             self._deletion = get_running_loop().create_task(self._delete(log))
 
     # --- reading ---------------------------------------------------------------------------------------------
@@ -493,13 +494,13 @@ class Partition:
         """Whole stored batches from the batch with `offset` on; b"" at the end. The first may start below `offset`.
 
         Raises OFFSET_OUT_OF_RANGE below the log start or above the log end, KAFKA_STORAGE_ERROR if no more files can
-        be opened.
+        be opened, or if the disk hangs and the records are not in memory.
         """
         up_to = self._readable_end(offset, isolation)
         if not up_to:
             return b""
         assert self._log is not None
-        with answering_used_up():
+        with self._reading():
             return self._log.read(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
 
     def read_committed(self, offset: int, *, bytes_max: int, at_least_one: bool = True) -> tuple[bytes, list[bytes]]:
@@ -508,7 +509,7 @@ class Partition:
         if not up_to:
             return b"", []
         assert self._log is not None
-        with answering_used_up():
+        with self._reading():
             return self._log.read_committed(offset, up_to=up_to, bytes_max=bytes_max, at_least_one=at_least_one)
 
     def read_replica(self, offset: int, *, bytes_max: int, at_least_one: bool = True) -> bytes:
@@ -517,7 +518,7 @@ class Partition:
         if offset == self.end_offset:
             return b""
         assert self._log is not None
-        with answering_used_up():
+        with self._reading():
             return self._log.read(offset, up_to=self.end_offset, bytes_max=bytes_max, at_least_one=at_least_one)
 
     def producer_snapshot(self) -> bytes:
@@ -525,7 +526,7 @@ class Partition:
 
         Raises CorruptLog, KAFKA_STORAGE_ERROR if no more files can be opened.
         """
-        with answering_used_up():
+        with self._reading():
             return self.log.producer_snapshot()
 
     def _readable_end(self, offset: int, isolation: int) -> int:
@@ -547,7 +548,7 @@ class Partition:
         """ListOffsets of one timestamp (ms, or a special value): (offset, timestamp), -1 for none.
 
         Raises OFFSET_NOT_AVAILABLE while the high watermark of a new leader is below the start of its epoch (KIP-207),
-        INVALID_REQUEST for an unknown special value.
+        INVALID_REQUEST for an unknown special value, KAFKA_STORAGE_ERROR as `read`.
         """
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return self.log_start_offset, -1
@@ -562,13 +563,18 @@ class Partition:
         if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD) or self._log is None:
             return -1, -1
         if timestamp == MAX_TIMESTAMP:
-            return self._log.max_timestamp(up_to=up_to) or (-1, -1)
+            with self._reading():
+                return self._log.max_timestamp(up_to=up_to) or (-1, -1)
         if timestamp < 0:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"{timestamp} is neither a timestamp nor a special value: ask for 0 or above, or for -1 to -6",
             )
-        return self._log.offset_for_timestamp(timestamp, up_to=up_to) or (-1, -1)
+        with self._reading():
+            return self._log.offset_for_timestamp(timestamp, up_to=up_to) or (-1, -1)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return reading(self._world.disk, hangs=self._space is not None and self._space.hangs.is_hanging)
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of the record at `offset`; the current one at the end, -1 for a negative offset."""
@@ -644,6 +650,7 @@ class Partition:
             return
         if log.start_offset < log_start_offset <= self.end_offset:
             self._raise_start(log, log_start_offset)
+            log.durability.checkpoint_files.save_soon()
         log.producers.transactions.first_unstable_offset(
             self.high_watermark
         )  # forgets the transactions that are decided below it
@@ -744,7 +751,7 @@ class Partition:
             self._update_high_watermark()
         self._fail_waiting(self._not_leader())
         if durability is not None:
-            durability.fail(self._gone())
+            durability.end(self._gone())
         self.view.release_waiters()
 
     # --- inside ----------------------------------------------------------------------------------------------

@@ -54,6 +54,9 @@ __all__ = ["Topic", "Topics"]
 OPEN_AGAIN_S = 10.0
 """A log that could not be opened in the background is tried again after this time."""
 
+RETIRED_AT_ONCE: Final = 64
+"""Partitions of a deleted topic that get no more requests in the turn in which the topic is gone. Others follow in
+slices: what is appended to them meanwhile is deleted with them."""
 RETRY_S: Final = 0.5
 
 
@@ -473,8 +476,10 @@ class Topics:
             return
         assert known.record.topic_id == record.topic_id, (known.record, record)
         self._partition_count += len(record.replicas) - known.partition_count
+        has_new_configs = record.configs != known.configs
         known.record, known.revision = record, stored.revision
-        self._configure(known)
+        if has_new_configs:
+            self._configure(known)
 
     def _apply_partition(self, view: PartitionView) -> None:
         """Apply the state of a partition. A single replica is made at its first use; others are made now, to fetch."""
@@ -520,10 +525,11 @@ class Topics:
             del self._by_name[record.name]
             self.recompressing.discard(record.name)
             self._partition_count -= topic.partition_count
+            topic.opened.clear()  # a partition has the configs of its topic: without this cycle both are freed
             for index in range(topic.partition_count) if self._unopened else ():
                 self._unopened.pop((record.name, index), None)
         gone = self.local.of(record.topic_id)
-        for partition in gone:
+        for partition in gone[:RETIRED_AT_ONCE]:
             self.local.retire(partition)
         if gone or any(self._config.node_id in replicas for replicas in record.replicas):
             self._unfinished.add(record.topic_id)
@@ -537,11 +543,12 @@ class Topics:
     def _is_being_removed(self, name: str, index: int) -> bool:
         return any(index in indices for indices in self._removals.get(records.topic_key(name), {}).values())
 
-    async def _remove(self, record: TopicRecord, gone: Sequence[Partition]) -> None:
+    async def _remove(self, record: TopicRecord, gone: list[Partition]) -> None:
         with self._freeing_directories(record.name):
             slices = self._turns.slices()
-            for partition in gone:
-                await partition.close()
+            await slices.each(gone[RETIRED_AT_ONCE:], self.local.retire)
+            while gone:
+                await gone.pop().close()  # and free it: in one turn all would take long
                 if slices.is_over():
                     await slices.next()
             try:
@@ -692,7 +699,8 @@ class Topics:
     def _sites(self) -> Sites:
         """The brokers that replicas can be placed on now."""
         racks = {record.node_id: record.rack for record in self._image.live()}
-        return Sites(racks or {self._config.node_id: ""}, placement.load(self._image) if len(racks) > 1 else None)
+        load = placement.load(self._image) if len(racks) > 1 else None
+        return Sites(racks or {self._config.node_id: ""}, load, [each for each in racks if self._image.hangs(each)])
 
     def _check_total(self, more: int) -> None:
         most = self._config.limits.partitions_max

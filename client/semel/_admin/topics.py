@@ -137,9 +137,13 @@ async def _check_broker(calls: Calls, node_id: int, timeout_ms: float) -> Broker
         return BrokerStatus(f"no answer within {timeout_ms:.0f} ms")
     except KafkaError as error:
         return BrokerStatus(error.message)
-    if answer.session_timeout_ms < 0:
-        return BrokerStatus()
-    return BrokerStatus("", answer.session_left_ms, answer.session_timeout_ms)
+    has_session, does_hang = answer.session_timeout_ms >= 0, answer.disk_hangs_ms >= 0
+    return BrokerStatus(
+        session_left_ms=answer.session_left_ms if has_session else None,
+        session_timeout_ms=answer.session_timeout_ms if has_session else None,
+        disk_hangs_ms=answer.disk_hangs_ms if does_hang else None,
+        disk_path=answer.disk_path,
+    )
 
 
 def _new_topic(topic: NewTopic) -> CreateTopicsRequestTopic:

@@ -176,11 +176,16 @@ class BrokerStatus(msgspec.Struct, frozen=True):
 
     session_left_ms, session_timeout_ms: of its session with the cluster's store (etcd). None when the broker does not
     send them (other than semel's), or has no shared store.
+
+    disk_hangs_ms: how long its disk has been hanging, so that it refuses writes. None when it does not hang, or the
+    broker does not send it. disk_path: the data directory on that disk, "" without Describe on the cluster.
     """
 
     error: str = ""
     session_left_ms: int | None = None
     session_timeout_ms: int | None = None
+    disk_hangs_ms: int | None = None
+    disk_path: str = ""
 
     @property
     def answers(self) -> bool:

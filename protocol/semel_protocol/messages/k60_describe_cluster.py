@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from semel_protocol.schema import Int8, Int16, Int32, Message, since, tag
+from semel_protocol.schema import Int8, Int16, Int32, Int64, Message, since, tag
 
 
 class DescribeClusterRequest(Message, kw_only=True):
@@ -32,3 +32,8 @@ class DescribeClusterResponse(Message, kw_only=True):
     """Of semel, about the broker that answers: how long its session with the cluster's store lasts unless the store
     answers again. 0: it has none; -1: not told, or no store is shared."""
     session_timeout_ms: Annotated[Int32, tag(10_001)] = -1
+    disk_hangs_ms: Annotated[Int64, tag(10_002)] = -1
+    """Of semel, about the broker that answers: how long its disk has been hanging, so that it refuses writes. -1: it
+    does not hang, or the broker does not tell."""
+    disk_path: Annotated[str, tag(10_003)] = ""
+    """The data directory on the disk that hangs; empty: the client has no Describe on the cluster."""

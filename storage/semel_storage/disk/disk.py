@@ -41,6 +41,10 @@ class FilesUsedUp(Exception):  # noqa: N818 (named after its cause)
     """The process or the machine has reached its limit of open files; the failed call changed nothing."""
 
 
+class NotCached(Exception):  # noqa: N818 (named after its cause)
+    """A read would wait for the disk, and `Disk.reads_cached_only` is set. The message is the path."""
+
+
 class Space(msgspec.Struct, frozen=True):
     """The bytes of a file system that this process may still write, and all of them."""
 
@@ -71,7 +75,7 @@ class File(Protocol):
         ...
 
     def pread(self, n: int, at: int) -> bytes:
-        """Read `n` bytes from position `at`; fewer only at the end of the file."""
+        """Read `n` bytes from position `at`; fewer only at the end of the file. Raises NotCached."""
         ...
 
     def size(self) -> int:
@@ -240,6 +244,9 @@ class Disk(Protocol):
     def write_later(self, path: str, data: Buffer) -> None:
         """`write_atomically` without `durable`; bytes and name are a debt of the directory."""
         ...
+
+    reads_cached_only: bool
+    """While it is set, `File.pread` raises NotCached for bytes that the kernel does not have in memory."""
 
     def oldest_call(self) -> WaitingCall | None:
         """The sync, or other call that waits for the disk, that has been waiting longest; None: none waits.

@@ -11,7 +11,7 @@ from random import Random
 from typing import NoReturn
 
 from semel_storage.disk.debts import Debt, Debts, directory_of
-from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, MissingFile, Space
+from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, MissingFile, NotCached, Space
 from semel_storage.disk.waiting_calls import WaitingCall, WaitingCalls
 
 SECTOR_BYTES = 512
@@ -110,6 +110,8 @@ class MemoryFile:
 
     def pread(self, n: int, at: int) -> bytes:
         self._check()
+        if self._disk.reads_cached_only and self.path in self._disk.uncached:
+            raise NotCached(self.path)
         return bytes(memoryview(self._inode.data)[at : at + n])
 
     def size(self) -> int:
@@ -241,6 +243,9 @@ class MemoryDisk:
     def __init__(self) -> None:
         self.clock: Callable[[], int] = lambda: 0
         self.boots = 0
+        self.reads_cached_only = False
+        self.uncached: set[str] = set()
+        """Paths of files whose reads would wait for the disk; tests set it."""
         self.syncs = 0
         self.failing_syncs = False
         self.failing_writes = False

@@ -15,6 +15,7 @@ import errno
 import fcntl
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future as Job
 from concurrent.futures import ThreadPoolExecutor
@@ -24,11 +25,12 @@ from time import monotonic, perf_counter, sleep
 from typing import NoReturn, TypeVar
 
 from semel_storage.disk.debts import Debt, Debts
-from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile, Space
+from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile, NotCached, Space
 from semel_storage.disk.last_words import print_last
 from semel_storage.disk.os_sync import find_syncfs, sync_data, sync_names, timed_sync
 from semel_storage.disk.sync_pace import SyncPace
 from semel_storage.disk.waiting_calls import WaitingCall, WaitingCalls
+from semel_storage.disk.wakeups import WAKEUPS_PER_TURN, Wakeups
 
 SYNC_THREADS = 4
 QUICK_BYTES = 64 << 10
@@ -45,6 +47,11 @@ USED_UP_PAUSE_S, USED_UP_TRIES = 0.01, 500
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 BLOCK_BYTES = 512
 """The unit of `st_blocks`."""
+PATHS_PER_TURN = 256
+"""Of a sync that thousands of files or directories share, so many are looked at in one turn of the loop."""
+
+READ_CACHED: int = getattr(os, "RWF_NOWAIT", 0)
+"""The flag of preadv with which it fails in place of waiting for the disk; 0 where the system has none (not Linux)."""
 
 WHAT_TO_DO = "repair the disk, or free space on it, then start it again"
 
@@ -99,7 +106,23 @@ class OsFile:
         return position
 
     def pread(self, n: int, at: int) -> bytes:
+        if self._disk.reads_cached_only and READ_CACHED:
+            return self._pread_cached(n, at)
         return os.pread(self._fd, n, at)
+
+    def _pread_cached(self, n: int, at: int) -> bytes:
+        """Read what the kernel has in memory. A file system that cannot tell reads as usual. Raises NotCached."""
+        data, done = bytearray(n), 0
+        try:
+            while done < n and (count := os.preadv(self._fd, [memoryview(data)[done:]], at + done, READ_CACHED)):
+                done += count
+        except BlockingIOError:
+            raise NotCached(self.path) from None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return os.pread(self._fd, n, at)
+        return bytes(data[:done])
 
     def size(self) -> int:
         return self._size
@@ -143,7 +166,7 @@ class OsFile:
 
     @property
     def descriptor(self) -> int:
-        return self._fd
+        return self._fd if self._fd >= 0 else self._to_close
 
     @property
     def unsynced_bytes(self) -> int:
@@ -230,6 +253,11 @@ class OsDisk:
         self.debts = Debts()
         self._due: list[OsFile] = []
         self._is_sharing = False
+        self.reads_cached_only = False
+        self._settled = Wakeups()
+        self._to_remove: deque[str] = deque()
+        self._is_removing = False
+        self._removal_lock = Lock()
         self._to_settle: dict[str, None] = {}
         self._settling: asyncio.Task[None] | None = None
         self._settling_next: asyncio.Task[None] | None = None
@@ -320,14 +348,27 @@ class OsDisk:
             os.unlink(path)
 
     def remove_later(self, path: str) -> None:
-        self.submit_removal(self.rmtree, path).add_done_callback(lambda done: self._report_removal(path, done))
+        with self._removal_lock:
+            self._to_remove.append(path)
+            is_removing, self._is_removing = self._is_removing, True
+        if not is_removing:
+            self.submit_removal(self._remove_all).add_done_callback(lambda done: done.result())
 
-    def _report_removal(self, path: str, done: Job[None]) -> None:
-        error = done.exception()
-        if isinstance(error, OSError):
-            self.on_not_removed(path, error)
-        elif error is not None:
-            raise error
+    def _remove_all(self) -> None:
+        """On a thread: remove one path after the other."""
+        while (path := self._next_to_remove()) is not None:
+            try:
+                self.rmtree(path)
+            except OSError as error:
+                self.on_not_removed(path, error)
+            except BaseException:
+                self._is_removing = False  # the next call begins again
+                raise
+
+    def _next_to_remove(self) -> str | None:
+        with self._removal_lock:
+            self._is_removing = bool(self._to_remove)
+            return self._to_remove.popleft() if self._to_remove else None
 
     def rmtree(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -357,8 +398,7 @@ class OsDisk:
             settling = self._settle_together(self._settling)
             self._settling_next = asyncio.get_running_loop().create_task(settling, name="debts")
         self._to_settle[directory] = None
-        await asyncio.wait((shared := self._settling_next,))
-        shared.result()
+        await self._settled.after(self._settling_next)
 
     async def _settle_together(self, earlier: asyncio.Task[None] | None) -> None:
         """Pay what all owe that ask meanwhile. One at a time: thousands of directories must not keep threads busy."""
@@ -366,8 +406,13 @@ class OsDisk:
             await asyncio.wait((earlier,))
         self._settling, self._settling_next = self._settling_next, None
         directories, self._to_settle = self._to_settle, {}
-        debts = list(dict.fromkeys(debt for directory in directories for debt in self.debts.of(f"{directory}/")))
+        owed: dict[Debt, None] = {}
         try:
+            for count, directory in enumerate(directories, 1):
+                owed |= dict.fromkeys(self.debts.of(f"{directory}/"))
+                if not count % PATHS_PER_TURN:
+                    await asyncio.sleep(0)
+            debts = list(owed)
             shared_s = await asyncio.wrap_future(self.submit(self._pay_together, debts, self.pace.may_share))
         except OSError as error:
             self.fail("fsync in directory", next(iter(directories)), error)
@@ -375,7 +420,10 @@ class OsDisk:
             self._settling = None
         if shared_s is not None:
             self.pace.note_shared(shared_s, len(debts))
-        self.debts.paid(debts)
+        for start in range(0, len(debts), PATHS_PER_TURN):
+            self.debts.paid(debts[start : start + PATHS_PER_TURN])
+            if start:
+                await asyncio.sleep(0)
 
     def _pay_together(self, debts: Sequence[Debt], may_share: bool) -> float | None:
         """On a thread: pay by one syncfs in place of several syncs; returns its seconds, or None. Raises OSError."""
@@ -682,8 +730,23 @@ class OsDisk:
         if self._is_sharing:
             return  # one syncfs at a time: the next one is for all that came meanwhile
         due, self._due = self._due, []
-        files = [file for file in due if file.begin_sync()]
-        count = len(files) + len({debt for file in files for debt in file.paying})
+        self._is_sharing = len(due) > PATHS_PER_TURN
+        self._begin_some(deque(due), [], set())
+
+    def _begin_some(self, due: deque[OsFile], files: list[OsFile], debts: set[Debt]) -> None:
+        """Take a portion of the files of one sync, which begins once it has all of them."""
+        for _ in range(min(len(due), PATHS_PER_TURN)):
+            file = due.popleft()
+            if file.begin_sync():
+                files.append(file)
+                debts.update(file.paying)
+        if due:
+            asyncio.get_running_loop().call_soon(self._begin_some, due, files, debts)
+        else:
+            self._begin_sync(files, len(files) + len(debts))
+
+    def _begin_sync(self, files: Sequence[OsFile], count: int) -> None:
+        self._is_sharing = False
         share = (
             self._syncfs if count > 1 and self.pace.may_share and len({file.device for file in files}) == 1 else None
         )
@@ -691,8 +754,14 @@ class OsDisk:
             self._is_sharing = True
             self._run(files, count, partial(self._sync_shared, share, files[0].descriptor, files[0].path))
         else:
-            for file in files:
-                self._run([file], 1, partial(self._pay_and_sync, file.paying, file.descriptor, file.path))
+            self._run_each(deque(files))
+
+    def _run_each(self, files: deque[OsFile]) -> None:
+        for _ in range(min(len(files), WAKEUPS_PER_TURN)):
+            file = files.popleft()
+            self._run([file], 1, partial(self._pay_and_sync, file.paying, file.descriptor, file.path))
+        if files:
+            asyncio.get_running_loop().call_soon(self._run_each, files)
 
     def _run(self, files: Sequence[OsFile], count: int, sync: Callable[[], float]) -> None:
         """`count`: of the syncs that this one stands for."""
@@ -711,13 +780,20 @@ class OsDisk:
         assert error is None, error
         if count > 1:
             self.pace.note_shared(job.result(), count)
-            self._is_sharing = False
         else:
             self.pace.note(job.result(), on_loop=False)
-        for file in files:
-            file.end_sync()
-        if count > 1 and self._due:
-            self._begin_syncs()
+        self._end_some(deque(files), is_shared=count > 1)
+
+    def _end_some(self, files: deque[OsFile], *, is_shared: bool) -> None:
+        """Let the callers continue that wait for a portion of the files of one sync."""
+        for _ in range(min(len(files), WAKEUPS_PER_TURN)):
+            files.popleft().end_sync()
+        if files:
+            asyncio.get_running_loop().call_soon(partial(self._end_some, files, is_shared=is_shared))
+        elif is_shared:
+            self._is_sharing = False
+            if self._due:
+                self._begin_syncs()
 
     def _pay_and_sync(self, debts: Sequence[Debt], descriptor: int, path: str) -> float:
         """On a thread. Returns the seconds of the sync of the file."""

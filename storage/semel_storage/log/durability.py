@@ -4,6 +4,8 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol
 
+import msgspec
+
 from semel_storage import checkpoints
 from semel_storage.disk.disk import TEMPORARY, Disk, File
 from semel_storage.log.recovery import Recovered
@@ -31,6 +33,17 @@ class LogState(Protocol):
     def producers(self) -> ProducerTable: ...
     @property
     def epochs(self) -> EpochHistory: ...
+
+
+class _EndedLog(msgspec.Struct):
+    """The state of a log that is closed. It replaces the log, which has this `Durability`: without a cycle of the two,
+    both are freed with the last reference to the log."""
+
+    end_offset: int
+    bytes_appended: int
+    segments: Segments
+    producers: ProducerTable
+    epochs: EpochHistory
 
 
 class Checkpoint(Protocol):
@@ -95,7 +108,7 @@ class Durability:
         self.snapshots: Snapshots = state.snapshots
         self.checkpoint_files = checkpoint_files
         self.sync_due_bytes = log.bytes_appended + checkpoint_bytes
-        self._log = log
+        self._log: LogState = log
         self._disk = disk
         self._directory = directory
         self._epochs_path = f"{directory}/{checkpoints.LEADER_EPOCH}"
@@ -194,7 +207,7 @@ class Durability:
         self.synced_offset = end_offset
         if end_offset != self._end_in_gap:
             self.recovery_point = end_offset
-        self.is_closed = True
+        self._end()
 
     def prepare_close(self) -> list[File]:
         """Write all that `close` writes; epochs not in their place yet. Returns the files to sync, with their debts: a
@@ -220,7 +233,12 @@ class Durability:
     def abandon(self) -> None:
         """Stop syncing: the content of the log is not needed any more."""
         self._stop_background()
+        self._end()
+
+    def _end(self) -> None:
+        log = self._log
         self.is_closed = True
+        self._log = _EndedLog(log.end_offset, log.bytes_appended, log.segments, log.producers, log.epochs)
 
     def hold(self) -> None:
         """Sync nothing and raise nothing until `release`: the end of the log is being removed."""

@@ -675,6 +675,12 @@ class Log:
             self.start_offset = offset
             self.epochs.truncate_from_start(offset)
 
+    @property
+    def has_unreadable_segments(self) -> bool:
+        """Whether all records of a segment are below the start offset: `deletion_of_records` removes it."""
+        bases = self.segments.bases
+        return len(bases) > 1 and bases[1] <= self.start_offset
+
     def deletion_of_records(self) -> Steps[None]:
         """Save the start offset, then delete the segments below it."""
         yield

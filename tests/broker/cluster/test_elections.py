@@ -10,7 +10,7 @@ from broker.cluster.images import TOPIC_ID, Sketch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.cluster import elections, records
-from semel_broker.cluster.elections import BrokerStates, leave, preferred, settled, unsettled
+from semel_broker.cluster.elections import BrokerStates, elect, leave, preferred, settled, unsettled
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import NO_LEADER, PartitionState
 from semel_broker.cluster.steps import Step
@@ -87,6 +87,34 @@ def test_a_broker_whose_disk_goes_on_may_lead_again(three: Sketch) -> None:
     three.state(2, 1, [2, 3, 1])
     three.write(give_back(three))
     assert state_of(three) == (1, 2, [2, 3, 1])
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_a_requested_election_leaves_a_disk_that_hangs(three: Sketch, unclean: bool) -> None:
+    three.hangs(1)
+    three.write([elect(three.image, (TOPIC_ID, 0), unclean=unclean)])
+    assert state_of(three) == (2, 1, [2, 3])
+    if not unclean:
+        with pytest.raises(KafkaError, match=r"broker 1, the preferred leader of .*, has a disk that hangs") as caught:
+            elect(three.image, (TOPIC_ID, 0), unclean=False)
+        assert caught.value.code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_a_requested_election_says_why_it_stays_with_a_disk_that_hangs(three: Sketch, unclean: bool) -> None:
+    three.state(1, 4, [1])
+    three.hangs(1)
+    with pytest.raises(KafkaError, match="Its disk hangs, and no other replica is in sync") as caught:
+        elect(three.image, (TOPIC_ID, 0), unclean=unclean)
+    assert caught.value.code is ErrorCode.ELECTION_NOT_NEEDED
+
+
+def test_an_unclean_election_prefers_a_disk_that_does_not_hang(three: Sketch) -> None:
+    three.state(NO_LEADER, 4, [1])
+    three.dies(1)
+    three.hangs(2)
+    three.write([elect(three.image, (TOPIC_ID, 0), unclean=True)])
+    assert state_of(three) == (3, 5, [3])
 
 
 def test_a_hang_does_not_outlive_the_registration_that_has_told_it(three: Sketch) -> None:

@@ -181,6 +181,21 @@ async def test_partitions_are_reassigned_and_errors_are_returned_for_the_others(
     assert await cluster.state(topic_id, 0) == PartitionState(3, 1, [4, 3])
 
 
+async def test_a_wide_reassignment_writes_the_record_of_the_topic_once_for_many_partitions(
+    cluster: ControllerCluster,
+) -> None:
+    _, two, *_ = await cluster.start(1, 2, 3)
+    await cluster.topic(*[[1, 2]] * 240)
+    written: list[str] = []
+    two.feed.listeners.append(lambda delta: written.extend(delta.topics))
+    assert await reassign(two, *((index, [3, 1]) for index in range(240))) == [NONE] * 240
+    assert len(written) <= 2, "each write has all rows: with few new ones in each, wide requests would be quadratic"
+    assert len(await moving(two)) == 240
+    assert await reassign(two, *((index, None) for index in range(40)), (40, [2, 3])) == [NONE] * 41
+    assert len(await moving(two)) == 200
+    assert replicas(two, 40) == [2, 3, 1]
+
+
 async def test_a_reassignment_is_cancelled(cluster: ControllerCluster) -> None:
     one, *_ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2], [1, 2])

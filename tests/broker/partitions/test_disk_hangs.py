@@ -13,7 +13,13 @@ from broker.coordination.coordinator_cluster import CoordinatorBroker, Coordinat
 from broker.wire import Wire, batch, produce_request
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import ProduceResponsePartition
+from semel_protocol.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+)
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
+from semel_protocol.messages.k60_describe_cluster import DescribeClusterRequest
 
 pytestmark = pytest.mark.proves("hanging-disk")
 
@@ -56,6 +62,9 @@ async def test_the_log_says_once_that_the_disk_hangs_and_once_that_it_goes_on(no
     (begun,) = one.log.of("disk_hangs")
     assert begun["path"] == "data/t-0/00000000000000000000.log"
     assert 10_000 <= begun["waited_ms"] <= 10_600
+    wire = await one.wire()
+    told = await wire.call(DescribeClusterRequest(include_cluster_authorized_operations=False))
+    assert (told.disk_hangs_ms // 1000, told.disk_path) == (29, "data")
     assert not sent.done()
     one.disk.release_syncs()
     assert (await sent).error_code == 0
@@ -64,6 +73,8 @@ async def test_the_log_says_once_that_the_disk_hangs_and_once_that_it_goes_on(no
     assert ended["path"] == begun["path"]
     assert 28_900 <= ended["hung_ms"] <= 30_000
     assert one.topics.local.hangs.waiting_s == 0
+    told = await wire.call(DescribeClusterRequest(include_cluster_authorized_operations=False))
+    assert (told.disk_hangs_ms, told.disk_path) == (-1, "")
 
 
 async def test_the_limit_is_a_setting(nodes: CoordinatorCluster) -> None:
@@ -99,6 +110,28 @@ async def test_readers_and_requests_without_the_disk_are_served_meanwhile(nodes:
     await reader.call(ApiVersionsRequest())
     one.disk.release_syncs()
     assert (await sent).error_code == 0
+
+
+async def test_reads_that_need_the_disk_are_refused_while_it_hangs_and_the_loop_goes_on(
+    nodes: CoordinatorCluster,
+) -> None:
+    one = await alone(nodes)
+    reader, asked = await one.wire(), await one.wire()
+    one.disk.uncached.add("data/t-0/00000000000000000000.log")
+    assert (await reader.fetch("t", 0, max_wait_ms=0)).error_code == 0, "no disk hangs: reads wait for it"
+    one.disk.hold_syncs()
+    sent = send(await one.wire())
+    await asyncio.sleep(20)
+    assert (await reader.fetch("t", 0, max_wait_ms=0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    by_time = ListOffsetsRequestTopic(
+        name="t", partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=1)]
+    )
+    listed = await asked.call(ListOffsetsRequest(replica_id=-1, topics=[by_time]))
+    assert listed.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    one.disk.release_syncs()
+    assert (await sent).error_code == 0
+    await asyncio.sleep(1)
+    assert (await reader.fetch("t", 0, max_wait_ms=0)).error_code == 0
 
 
 @pytest.mark.parametrize("acks", [-1, 1])

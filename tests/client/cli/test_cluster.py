@@ -149,6 +149,24 @@ async def test_one_broker_without_the_store_is_named(semel: ClusterShell, cluste
     assert "Healthy: " in await semel("cluster")
 
 
+async def test_a_disk_that_hangs_is_named_with_its_path_and_how_long(semel: ClusterShell, cluster: FakeCluster) -> None:
+    cluster.hanging = {3: 42_400}
+    out = await semel("cluster", code=TROUBLE)
+    assert out.strip().splitlines()[-1] == (
+        "Offline: 1 of 4 partitions has a leader whose disk hangs, and which refuses writes (t-2): the disk of "
+        "broker 3 (/data/3) hangs for 42 s. Repair the disk. Other replicas lead within seconds where one is in sync."
+    )
+    told = json.loads(await semel("cluster", "--json", code=TROUBLE))
+    assert (told["brokers"][2]["disk_hangs_ms"], told["brokers"][2]["disk_path"]) == (42_400, "/data/3")
+    assert [(each["topic"], each["partition"], each["state"]) for each in told["troubled"]] == [
+        ("t", 2, "leader's disk hangs")
+    ]
+    cluster.places[T2].leader, cluster.places[T2].isr = 1, [1, 2]
+    assert "the disk of broker 3 (/data/3) hangs for 42 s. All partitions can be read" in await semel(
+        "cluster", code=TROUBLE
+    )
+
+
 async def test_too_few_in_sync_for_writes_are_an_exit_status_too(semel: ClusterShell, cluster: FakeCluster) -> None:
     cluster.settings["min.insync.replicas"] = "2"
     cluster.places[T0].isr = [1]
@@ -178,6 +196,8 @@ async def test_health_as_json_has_the_same_facts(semel: ClusterShell, cluster: F
         "answers": True,
         "error": None,
         "reaches_store": None,
+        "disk_hangs_ms": None,
+        "disk_path": None,
     }
     assert told["troubled"] == [
         {

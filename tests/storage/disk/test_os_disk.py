@@ -1,6 +1,7 @@
 """The real disk: group commit, failures that end the process, the lock."""
 
 import asyncio
+import errno
 import os
 import stat
 import subprocess
@@ -12,7 +13,7 @@ from time import time_ns
 from typing import Any, NoReturn
 
 import pytest
-from semel_storage.disk.disk import DirectoryLocked, MissingFile
+from semel_storage.disk.disk import DirectoryLocked, MissingFile, NotCached
 from semel_storage.disk.os_disk import EXIT_STATUS, OsDisk
 from semel_storage.disk.os_sync import find_syncfs
 
@@ -455,3 +456,40 @@ sys.stdin.read()
         os_disk.lock(str(tmp_path))
     unlock()
     os_disk.lock(str(tmp_path))()
+
+
+def test_reads_that_would_wait_for_the_disk_are_refused_while_that_is_asked_for(
+    os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = os_disk.open(f"{tmp_path}/f")
+    file.append(b"0123456789" * 1000)
+    os_disk.reads_cached_only = True
+    assert file.pread(4, 9_996) == b"6789", "it was just written: the kernel has it in memory"
+    assert file.pread(100, 9_990) == b"0123456789", "fewer bytes at the end"
+    real, asked = os.preadv, []
+
+    def half(fd: int, buffers: list[memoryview], at: int, flags: int) -> int:
+        asked.append(flags)
+        if at >= 5_000:
+            raise BlockingIOError(errno.EAGAIN, "would wait")
+        return real(fd, [buffers[0][: 5_000 - at]], at, flags)
+
+    monkeypatch.setattr("os.preadv", half)
+    with pytest.raises(NotCached, match=file.path):
+        file.pread(6_000, 0)
+    assert asked == [os.RWF_NOWAIT] * 2
+    os_disk.reads_cached_only = False
+    assert len(file.pread(6_000, 0)) == 6_000
+
+
+def test_a_file_system_that_cannot_tell_what_is_in_memory_reads_as_usual(
+    os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr("os.preadv", refuse)
+    file = os_disk.open(f"{tmp_path}/f")
+    file.append(b"0123456789")
+    os_disk.reads_cached_only = True
+    assert file.pread(4, 3) == b"3456"

@@ -83,10 +83,11 @@ def _give_out(
     heapq.heapify(loads)
     for topic_id in topic_ids:
         for partition in range(topics[topic_id]):
-            if (topic_id, partition) not in owner:
+            place = topic_id, partition
+            if place not in owner:
                 load, member_id = loads[0]
-                owner[topic_id, partition] = member_id
-                owned[member_id].add((topic_id, partition))
+                owner[place] = member_id
+                owned[member_id].add(place)
                 heapq.heapreplace(loads, (load + 1, member_id))
 
 

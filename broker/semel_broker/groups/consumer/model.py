@@ -14,6 +14,7 @@ to a member only after its former owner has revoked it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, TypeVar
@@ -227,8 +228,8 @@ class ConsumerGroup:
             if self.owners.get(place) == member_id:
                 del self.owners[place]
         _put(self.currents, member_id, current)
-        for place in current.held if current is not None else ():
-            self.owners[place] = member_id
+        if current is not None:
+            self.owners |= dict.fromkeys(current.held, member_id)
 
     # --- reading ---
 
@@ -276,7 +277,7 @@ def _put(table: dict[str, T], key: str, value: T | None) -> None:
 
 def by_topic(places: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
     """Partitions by topic id, both in order, as messages and records name them."""
-    found: dict[bytes, list[int]] = {}
-    for topic_id, partition in sorted(places):
-        found.setdefault(topic_id, []).append(partition)
-    return found
+    found: defaultdict[bytes, list[int]] = defaultdict(list)
+    for topic_id, partition in places:
+        found[topic_id].append(partition)
+    return {topic_id: sorted(found[topic_id]) for topic_id in sorted(found)}

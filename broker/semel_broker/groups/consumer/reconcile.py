@@ -40,7 +40,9 @@ def reconcile(
             MemberState.UNREVOKED, previous_epoch=current.epoch, epoch=epoch, assigned=kept, revoking=revoking
         )
     wanted = target - kept
-    free = frozenset(place for place in wanted if owners.get(place, member_id) == member_id)
+    free = wanted
+    if not owners.keys().isdisjoint(wanted):
+        free = frozenset(place for place in wanted if owners.get(place, member_id) == member_id)
     state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED
     if state is current.state and current.epoch == assignment_epoch and not free:
         return current

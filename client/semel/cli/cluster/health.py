@@ -24,6 +24,8 @@ class PartitionStatus(Enum):
     """It has no leader: it can be neither read nor written."""
     SILENT = "leader does not answer"
     """Its leader does not answer, and no other leader is elected yet."""
+    HANGING = "leader's disk hangs"
+    """The disk of its leader hangs: it refuses writes, and no other replica leads yet."""
     READ_ONLY = "refuses acks=all"
     """Fewer replicas are in sync than min.insync.replicas."""
     UNDER_REPLICATED = "under-replicated"
@@ -99,6 +101,14 @@ class Health(msgspec.Struct, frozen=True):
         return [node_id for node_id, status in found if status is not None and status.is_store_unreachable]
 
     @property
+    def hanging(self) -> list[tuple[int, BrokerStatus]]:
+        """Brokers whose disks hang."""
+        found = [(broker.node_id, broker.status) for broker in self.brokers]
+        return [
+            (node_id, status) for node_id, status in found if status is not None and status.disk_hangs_ms is not None
+        ]
+
+    @property
     def is_store_away(self) -> bool:
         """Whether no answering broker can reach the store, so that the store itself is unreachable."""
         answering = [broker.node_id for broker in self.brokers if broker.status is not None and broker.status.answers]
@@ -107,16 +117,11 @@ class Health(msgspec.Struct, frozen=True):
     @property
     def verdict(self) -> HealthVerdict:
         states = [each.state for each in self.partitions]
-        if (
-            any(
-                state in states
-                for state in (PartitionStatus.OFFLINE, PartitionStatus.SILENT, PartitionStatus.READ_ONLY)
-            )
-            or self.is_store_away
-        ):
+        refusing = (PartitionStatus.OFFLINE, PartitionStatus.SILENT, PartitionStatus.HANGING, PartitionStatus.READ_ONLY)
+        if any(state in states for state in refusing) or self.is_store_away:
             return HealthVerdict.OFFLINE
         has_all = all(state is PartitionStatus.OK for state in states) and not self.away and self.controller_id >= 0
-        has_all = has_all and not self.silent and not self.without_store
+        has_all = has_all and not self.silent and not self.without_store and not self.hanging
         return HealthVerdict.HEALTHY if has_all else HealthVerdict.DEGRADED
 
 
@@ -146,6 +151,7 @@ def health_of(
     """
     statuses = statuses or {}
     silent = [node_id for node_id, status in statuses.items() if not status.answers]
+    hanging = [node_id for node_id, status in statuses.items() if status.disk_hangs_ms is not None]
     partitions, not_preferred = [], []
     for topic in topics:
         for each in topic.partitions:
@@ -154,6 +160,8 @@ def health_of(
             state = state_of(each, cluster.brokers, least_in_sync=least_in_sync.get(topic.name, 1), adding=adding)
             if each.leader in silent and state is not PartitionStatus.OFFLINE:
                 state = PartitionStatus.SILENT
+            elif each.leader in hanging and state is not PartitionStatus.OFFLINE:
+                state = PartitionStatus.HANGING
             missing = tuple(
                 broker for broker in each.replicas if broker not in each.isr or state is PartitionStatus.OFFLINE
             )
@@ -203,6 +211,11 @@ def sentence(health: Health) -> str:
             f"{_named(health.silent)}. If it is down, other replicas lead when its session has expired; if it runs, "
             "its advertised address cannot be reached from here."
         )
+    if hanging := health.of_state(PartitionStatus.HANGING):
+        return (
+            f"Offline: {_share(hanging, total)} a leader whose disk hangs, and which refuses writes "
+            f"({_some(hanging)}): {away}. Repair the disk. Other replicas lead within seconds where one is in sync."
+        )
     if read_only := health.of_state(PartitionStatus.READ_ONLY):
         return (
             f"Offline: {_share(read_only, total)} fewer replicas in sync than min.insync.replicas and refuse writes "
@@ -223,12 +236,19 @@ def sentence(health: Health) -> str:
 
 def _troubles(health: Health) -> str:
     """The problems of brokers, as clauses."""
+    hanging = [_hanging(node_id, status) for node_id, status in health.hanging]
     found = (
         (health.away, "is offline", "are offline"),
         (health.silent, "does not answer", "do not answer"),
         (health.without_store, "cannot reach the store (etcd)", "cannot reach the store (etcd)"),
     )
-    return ", ".join(f"{_named(ids)} {one if len(ids) == 1 else many}" for ids, one, many in found if ids)
+    others = [f"{_named(ids)} {one if len(ids) == 1 else many}" for ids, one, many in found if ids]
+    return ", ".join([*others, *hanging])
+
+
+def _hanging(node_id: int, status: BrokerStatus) -> str:
+    where = f" ({status.disk_path})" if status.disk_path else ""
+    return f"the disk of broker {node_id}{where} hangs for {(status.disk_hangs_ms or 0) / 1000:.0f} s"
 
 
 def _without_leader(health: Health, offline: Sequence[PartitionHealth]) -> str:
@@ -278,6 +298,8 @@ def facts_of(health: Health) -> dict[str, Any]:
                 "answers": each.metadata is not None and each.answers,
                 "error": None if each.status is None or each.status.answers else each.status.error,
                 "reaches_store": _reaches_store(each.status),
+                "disk_hangs_ms": None if each.status is None else each.status.disk_hangs_ms,
+                "disk_path": None if each.status is None else each.status.disk_path or None,
             }
             for each in health.brokers
         ],

@@ -25,18 +25,17 @@ from semel_broker.partitions.partition import Partition
 async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRecordsResponse:
     slices = ctx.slices()
     topics = []
-    moved: list[Partition] = []
+    opened: list[Partition] = []
     for topic in request.topics:
-        partitions = await slices.each(topic.partitions, partial(_delete, topic.name, moved=moved, ctx=ctx))
+        partitions = await slices.each(topic.partitions, partial(_delete, topic.name, opened=opened, ctx=ctx))
         topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=partitions))
-    opened = [partition for partition in moved if partition.is_open]
     if opened:  # one file has the log starts of all
         await opened[0].log_start_saved()
     return DeleteRecordsResponse(topics=topics)
 
 
 def _delete(
-    topic: str, row: DeleteRecordsRequestPartition, *, moved: list[Partition], ctx: RequestContext
+    topic: str, row: DeleteRecordsRequestPartition, *, opened: list[Partition], ctx: RequestContext
 ) -> DeleteRecordsResponsePartition:
     try:
         if topic in INTERNAL_TOPICS:
@@ -45,7 +44,8 @@ def _delete(
             )
         partition = ctx.broker.topics.partition(topic, row.partition_index)
         low_watermark = partition.delete_records(row.offset)
-        moved.append(partition)
+        if partition.is_open:
+            opened.append(partition)
     except KafkaError as error:
         return DeleteRecordsResponsePartition(
             partition_index=row.partition_index, low_watermark=-1, error_code=error.code

@@ -27,9 +27,8 @@ CALLS_PER_ROW = {
     "CreatePartitions": 13.0,
     "CreateTopics, replicas given, validated": 12.0,
     "AlterPartitionReassignments": 6.0,
-    "ConsumerGroupHeartbeat, joins": 9.0,
-    "EndTxn, commit": 13.0,
-    "EndTxn, KIP-890": 13.0,
+    "EndTxn, commit": 6.0,
+    "EndTxn, KIP-890": 6.0,
     "DeleteTopics": 70.0,
 }
 """The work that takes effect as a whole: the image of the cluster takes the record of a topic, a group the offsets

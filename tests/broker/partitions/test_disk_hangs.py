@@ -112,6 +112,7 @@ async def test_readers_and_requests_without_the_disk_are_served_meanwhile(nodes:
     assert (await sent).error_code == 0
 
 
+@pytest.mark.proves("read-of-a-hanging-disk")
 async def test_reads_that_need_the_disk_are_refused_while_it_hangs_and_the_loop_goes_on(
     nodes: CoordinatorCluster,
 ) -> None:

@@ -14,6 +14,9 @@ from semel_broker.scheduling.turns import Turns
 from semel_protocol.errors import ErrorCode, KafkaError
 
 
+pytestmark = pytest.mark.proves("wide-request-memory")
+
+
 @pytest.fixture(autouse=True)
 def reference_counts_alone() -> Iterator[None]:
     gc.disable()

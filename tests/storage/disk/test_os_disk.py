@@ -458,6 +458,7 @@ sys.stdin.read()
     os_disk.lock(str(tmp_path))()
 
 
+@pytest.mark.proves("read-of-a-hanging-disk")
 def test_reads_that_would_wait_for_the_disk_are_refused_while_that_is_asked_for(
     os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,8 @@ from semel_storage.disk.os_disk import OsDisk
 from semel_storage.disk.wakeups import Wakeups
 from support.virtual_loop import VirtualLoop
 
+pytestmark = pytest.mark.proves("wide-request-memory")
+
 T = TypeVar("T")
 FEW, MANY = 100, 400
 CALLS_PER_CALLER_MAX = 0.5

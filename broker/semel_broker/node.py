@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from semel_protocol.acls import Operation, ResourceType
+from semel_protocol.api_key import ApiKey
 
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import NOT_AUDITED
@@ -65,7 +66,7 @@ from semel_broker.txn.markers.channel import ImageLeaders
 from semel_broker.world import World
 
 STOP_GRACE_S = 5.0
-FETCH = 1
+FETCH = ApiKey.FETCH.value
 
 
 class Node:

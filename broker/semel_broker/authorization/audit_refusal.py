@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from semel_protocol.acls import Operation, ResourceType
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.schema import Message
 
@@ -20,7 +21,6 @@ from semel_broker.authorization.requirements import REFUSAL_OF, CheckSteps, Requ
 from semel_broker.authorization.rules import RULES
 from semel_broker.context import RequestContext
 
-METADATA: Final = 3
 CODE_OF: Final = {
     REFUSAL_OF[ResourceType.TOPIC]: ErrorCode.KAFKA_STORAGE_ERROR,
     REFUSAL_OF[ResourceType.CLUSTER]: ErrorCode.KAFKA_STORAGE_ERROR,
@@ -71,7 +71,7 @@ def refuse(key: int, request: Any, ctx: RequestContext) -> Message | None:
 
     Raises KafkaError for a request whose resources the table does not see.
     """
-    if key == METADATA:
+    if key == ApiKey.METADATA:
         request.allow_auto_topic_creation = False
         ctx.broker.counters.security.refused_for_audit += 1
         return None

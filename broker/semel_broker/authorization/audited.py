@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import msgspec
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.schema import Message
 
@@ -18,7 +19,6 @@ from semel_broker.context import RequestContext
 from semel_broker.handlers import Answer, Handler
 from semel_broker.security.authorizer import Authorizer
 
-WRITE_TXN_MARKERS = 27
 NO_AUTHORIZER = "no authorizer"
 REFUSALS = frozenset(REFUSAL_OF.values())
 
@@ -128,4 +128,4 @@ def _write(
 
 def authorizer_refused(key: int) -> bool:
     """Whether an error code of authorization comes from the authorizer; WriteTxnMarkers has refusals of its own."""
-    return key != WRITE_TXN_MARKERS
+    return key != ApiKey.WRITE_TXN_MARKERS

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
+from semel_protocol.api_key import ApiKey
 from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestTopic, FetchResponse
 from semel_protocol.schema import Message
 
@@ -20,8 +21,6 @@ from semel_broker.authorization.rules import RULES
 from semel_broker.context import RequestContext
 from semel_broker.handlers import Answer, Handler
 from semel_broker.security.authorizer import Authorizer
-
-PRODUCE, FETCH = 0, 1
 
 
 def guarded(
@@ -63,10 +62,10 @@ def _guarded(
         done = slices.advance(steps)
         if done is None:
             rest = _in_slices(handler, ctx, steps)
-            return InOrder(rest) if key == PRODUCE else rest
+            return InOrder(rest) if key == ApiKey.PRODUCE else rest
         return _go_on(handler, ctx, *done)
 
-    return _until_answered(handle, authorizer) if key == FETCH else handle
+    return _until_answered(handle, authorizer) if key == ApiKey.FETCH else handle
 
 
 def _until_answered(fetch: Handler, authorizer: Authorizer) -> Handler:

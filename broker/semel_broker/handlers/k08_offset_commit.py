@@ -11,6 +11,7 @@ successor: UNKNOWN_TOPIC_ID.
 
 from __future__ import annotations
 
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -21,7 +22,7 @@ from semel_protocol.messages.k08_offset_commit import (
 
 from semel_broker.config.settings import INT64_MAX
 from semel_broker.context import RequestContext
-from semel_broker.coordination.errors import OFFSET_COMMIT, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.groups.offsets import NO_EXPIRY, OffsetRecord
 from semel_broker.handlers.offset_rows import OffsetRows
 
@@ -50,7 +51,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
     try:
         await rows.store(store)
     except KafkaError as error:
-        rows.refusal = for_version(error, OFFSET_COMMIT, ctx.api_version).code
+        rows.refusal = for_version(error, ApiKey.OFFSET_COMMIT, ctx.api_version).code
     topics = await rows.answer(
         lambda asked, partitions: OffsetCommitResponseTopic(
             name=asked.name, topic_id=asked.topic_id, partitions=partitions

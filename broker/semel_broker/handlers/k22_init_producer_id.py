@@ -12,11 +12,12 @@ group that a member joins, and the error message.
 
 from __future__ import annotations
 
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 from semel_broker.context import RequestContext
-from semel_broker.coordination.errors import INIT_PRODUCER_ID, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.coordination.producer_owners import owner_of
 
 
@@ -41,7 +42,7 @@ async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitPro
             group_epoch=request.group_epoch,
         )
     except KafkaError as error:
-        raise for_version(error, INIT_PRODUCER_ID, ctx.api_version) from None
+        raise for_version(error, ApiKey.INIT_PRODUCER_ID, ctx.api_version) from None
     assert step.answer is not None
     return InitProducerIdResponse(
         producer_id=step.answer.producer_id,

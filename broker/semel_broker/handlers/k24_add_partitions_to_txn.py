@@ -6,6 +6,7 @@ OPERATION_NOT_ATTEMPTED. v4 and later are for requests between brokers and are n
 
 from __future__ import annotations
 
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -15,7 +16,7 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.coordination.errors import ADD_PARTITIONS_TO_TXN, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.state import check_named
@@ -36,7 +37,7 @@ async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> Add
         shard = await ctx.broker.transactions.shards.ready(transactional_id)
         await shard.add_partitions(transactional_id, producer, partitions, connection=ctx.connection)
     except KafkaError as error:
-        code = for_version(error, ADD_PARTITIONS_TO_TXN, ctx.api_version).code
+        code = for_version(error, ApiKey.ADD_PARTITIONS_TO_TXN, ctx.api_version).code
     return _response(request, dict.fromkeys(partitions, code))
 
 

@@ -11,6 +11,7 @@ belongs to.
 
 from __future__ import annotations
 
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -22,7 +23,7 @@ from semel_protocol.messages.k28_txn_offset_commit import (
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.context import RequestContext
-from semel_broker.coordination.errors import TXN_OFFSET_COMMIT, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.coordination.journal import Producer
 from semel_broker.coordination.producer_owners import owner_of
 from semel_broker.groups.offsets import OffsetRecord
@@ -39,7 +40,7 @@ async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
     try:
         await _commit(request, ctx, rows)
     except KafkaError as error:
-        rows.refusal = for_version(error, TXN_OFFSET_COMMIT, ctx.api_version).code
+        rows.refusal = for_version(error, ApiKey.TXN_OFFSET_COMMIT, ctx.api_version).code
     topics = await rows.answer(
         lambda asked, partitions: TxnOffsetCommitResponseTopic(
             name=asked.name, topic_id=asked.topic_id, partitions=partitions

@@ -2,6 +2,8 @@
 
 from typing import Annotated
 
+from semel_protocol.api_key import ApiKey
+from semel_protocol.declaration import Api
 from semel_protocol.schema import Int16, Int32, Message, since
 
 
@@ -15,3 +17,13 @@ class HeartbeatRequest(Message, kw_only=True):
 class HeartbeatResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
+
+
+API = Api(
+    ApiKey.HEARTBEAT,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    declared=(0, 4),
+    flexible=4,
+    advertised=(0, 4),
+)

@@ -1,5 +1,7 @@
 """OffsetDelete (key 47): deletes committed offsets of a group. KIP-496. Never flexible."""
 
+from semel_protocol.api_key import ApiKey
+from semel_protocol.declaration import Api
 from semel_protocol.schema import Int16, Int32, Message
 
 
@@ -31,3 +33,13 @@ class OffsetDeleteResponse(Message, kw_only=True):
     error_code: Int16 = 0
     throttle_time_ms: Int32 = 0
     topics: list[OffsetDeleteResponseTopic] = []
+
+
+API = Api(
+    ApiKey.OFFSET_DELETE,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    declared=(0, 0),
+    flexible=None,
+    advertised=(0, 0),
+)

@@ -2,6 +2,8 @@
 
 from typing import Annotated
 
+from semel_protocol.api_key import ApiKey
+from semel_protocol.declaration import Api
 from semel_protocol.schema import Int8, Int16, Int32, Message, since, tag
 
 
@@ -32,3 +34,13 @@ class DescribeClusterResponse(Message, kw_only=True):
     """Of semel, about the broker that answers: how long its session with the cluster's store lasts unless the store
     answers again. 0: it has none; -1: not told, or no store is shared."""
     session_timeout_ms: Annotated[Int32, tag(10_001)] = -1
+
+
+API = Api(
+    ApiKey.DESCRIBE_CLUSTER,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    declared=(0, 2),
+    flexible=0,
+    advertised=(0, 2),
+)

@@ -2,6 +2,8 @@
 
 from typing import Annotated
 
+from semel_protocol.api_key import ApiKey
+from semel_protocol.declaration import Api, Feature
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, since
 
 
@@ -40,3 +42,14 @@ class ConsumerGroupHeartbeatResponse(Message, kw_only=True):
     member_epoch: Int32 = 0
     heartbeat_interval_ms: Int32 = 0
     assignment: ConsumerGroupHeartbeatResponseAssignment | None = None
+
+
+API = Api(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    declared=(0, 1),
+    flexible=0,
+    advertised=(0, 1),
+    needs_feature=Feature.GROUP_VERSION_1,
+)

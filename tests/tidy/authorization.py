@@ -1,11 +1,11 @@
-"""docs/authorization.md, made of the table of requirements: `python -m tidy.authorization --write`."""
+"""docs/authorization.md, made of the requirements of the handlers: `python -m tidy.authorization --write`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from semel_broker.authorization.rules import RULES
+from semel_broker.handlers import NEEDS
 from semel_protocol.acls import OPERATIONS_OF, Operation, ResourceType
 from semel_protocol.api import APIS
 
@@ -19,7 +19,7 @@ request are answered with TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED; the other rows are done. Whether a topic exists
 is not told.
 
-`make map` writes this page from the table in `broker/semel_broker/authorization/rules.py`, which the broker executes. A
+`make map` writes this page from `NEEDS` in each file of `broker/semel_broker/handlers`, which the broker executes. A
 test holds that every API is in it, that nothing is told and nothing changes without rights, and that exactly these
 rights are enough.
 
@@ -69,7 +69,7 @@ administrator's machine what it needs before you take `User:ANONYMOUS` out of
 def page() -> str:
     """The page."""
     rows = []
-    for key, requirements in sorted(RULES.items()):
+    for key, requirements in sorted(NEEDS.items()):
         needs = [need for requirement in requirements for need in requirement.needs]
         if not needs:
             rows.append(f"| {key} | {APIS[key].name} | none | | |")

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
@@ -26,6 +27,8 @@ from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsResponseTopic,
 )
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.context import RequestContext
 from semel_broker.partitions.partition import (
     EARLIEST_LOCAL,
@@ -82,3 +85,9 @@ def _look_up(
     return ListOffsetsResponsePartition(
         partition_index=row.partition_index, offset=offset, timestamp=timestamp, leader_epoch=epoch
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+NEEDS: Requirements = (on_topics(Operation.DESCRIBE, ListOffsetsRequest),)
+NOT_AUDITED = CHANGES_NOTHING

@@ -16,6 +16,8 @@ from semel_protocol.messages.k18_api_versions import (
     ApiVersionsResponseApiKey,
 )
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.context import RequestContext
 from semel_broker.handlers.api_versions import finalized_features, offered, supported_features
@@ -46,3 +48,9 @@ def _rows(config: BrokerConfig, *, has_telemetry: bool) -> list[ApiVersionsRespo
         ApiVersionsResponseApiKey(api_key=key, min_version=first, max_version=last)
         for key, (first, last) in sorted(offered(config, has_telemetry=has_telemetry).items())
     ]
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+NEEDS: Requirements = ()
+NOT_AUDITED = CHANGES_NOTHING

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -18,6 +19,8 @@ from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochResponseTopic,
 )
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.context import RequestContext
 
 
@@ -41,3 +44,9 @@ def _row(
     except KafkaError as error:
         return OffsetForLeaderEpochResponsePartition(partition=wanted.partition, error_code=error.code)
     return OffsetForLeaderEpochResponsePartition(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+NEEDS: Requirements = (on_topics(Operation.DESCRIBE, OffsetForLeaderEpochRequest),)
+NOT_AUDITED = CHANGES_NOTHING

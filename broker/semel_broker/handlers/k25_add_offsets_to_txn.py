@@ -5,10 +5,13 @@ Served: v0 to v4. It adds the partition of `__consumer_offsets` that holds the g
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation
 from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
+from semel_broker.authorization.administration import OWN_RECORDS
+from semel_broker.authorization.requirements import Requirements, on_group, on_transactional_id
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import for_version
 from semel_broker.txn.model.identity import ProducerIdentity
@@ -26,3 +29,9 @@ async def handle(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOff
     except KafkaError as error:
         raise for_version(error, ApiKey.ADD_OFFSETS_TO_TXN, ctx.api_version) from None
     return AddOffsetsToTxnResponse()
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+NEEDS: Requirements = (on_transactional_id(Operation.WRITE), on_group(Operation.READ))
+NOT_AUDITED = OWN_RECORDS

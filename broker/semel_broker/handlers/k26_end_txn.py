@@ -8,10 +8,13 @@ transaction: the request itself does not say which transaction it belongs to.
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation
 from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 
+from semel_broker.authorization.administration import OWN_RECORDS
+from semel_broker.authorization.requirements import Requirements, on_transactional_id
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import for_version
 from semel_broker.txn.model.identity import ProducerIdentity
@@ -35,3 +38,9 @@ async def handle(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
     except KafkaError as error:
         raise for_version(error, ApiKey.END_TXN, ctx.api_version) from None
     return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+NEEDS: Requirements = (on_transactional_id(Operation.WRITE),)
+NOT_AUDITED = OWN_RECORDS

@@ -11,8 +11,10 @@ belongs to.
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation
 from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import KafkaError
+from semel_protocol.fields import first_version
 from semel_protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -22,6 +24,8 @@ from semel_protocol.messages.k28_txn_offset_commit import (
 )
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
+from semel_broker.authorization.administration import OWN_RECORDS
+from semel_broker.authorization.requirements import Requirements, on_group, on_topics, on_transactional_id
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import for_version
 from semel_broker.coordination.journal import Producer
@@ -31,11 +35,11 @@ from semel_broker.handlers.offset_rows import OffsetRows
 from semel_broker.txn.model.state import check_named
 
 JOINING_VERSION = 5
-IDS_SINCE = 6
+BY_ID_FROM = first_version(TxnOffsetCommitRequestTopic, "topic_id")
 
 
 async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
-    id_of = (lambda topic: topic.topic_id) if ctx.api_version >= IDS_SINCE else None
+    id_of = (lambda topic: topic.topic_id) if ctx.api_version >= BY_ID_FROM else None
     rows = OffsetRows(request.topics, ctx, id_of=id_of)
     try:
         await _commit(request, ctx, rows)
@@ -87,3 +91,13 @@ async def _commit(
         await rows.store(store)
     finally:
         admission.close()
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+NEEDS: Requirements = (
+    on_transactional_id(Operation.WRITE),
+    on_group(Operation.READ),
+    on_topics(Operation.READ, TxnOffsetCommitRequest),
+)
+NOT_AUDITED = OWN_RECORDS

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k43_elect_leaders import (
     PREFERRED,
@@ -24,6 +25,8 @@ from semel_protocol.messages.k43_elect_leaders import (
     ElectLeadersResponseTopic,
 )
 
+from semel_broker.authorization.administration import Administration, Deed, code_of_first, deed_on
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.cluster.image import Image, Place
 from semel_broker.cluster.operations import Operations
 from semel_broker.context import RequestContext
@@ -85,3 +88,16 @@ def _row(
     if error.code is ErrorCode.ELECTION_NOT_NEEDED and request.topic_partitions is None:
         return None
     return ElectLeadersResponsePartition(partition_id=index, error_code=error.code, error_message=error.message)
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _elections(request: ElectLeadersRequest, ctx: RequestContext) -> list[Deed]:
+    topics = [f"{row.topic}, partitions {row.partitions}" for row in request.topic_partitions or ()]
+    return [deed_on(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, topics or ["leaders of all partitions"])]
+
+
+NEEDS: Requirements = (on_cluster(Operation.ALTER),)
+AUDIT = Administration(_elections, code_of_first)
+LONG_ANSWER = True

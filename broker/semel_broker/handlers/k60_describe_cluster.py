@@ -8,16 +8,22 @@ of the answering broker, so that `semel cluster` can tell an unreachable store f
 
 from __future__ import annotations
 
-from semel_protocol.acls import NOT_ASKED, ResourceType, every_operation
+from typing import Any
+
+from semel_protocol.acls import NOT_ASKED, Operation, ResourceType, every_operation
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k60_describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeClusterResponseBroker,
 )
+from semel_protocol.schema import Message
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Permitted, Requirements, Special, Steps
 from semel_broker.context import RequestContext
-from semel_broker.handlers.k03_metadata import controller_of, this_broker
+from semel_broker.handlers.k03_metadata import controller_of, operations_of_cluster, this_broker
 from semel_broker.topics.advertised_brokers import AdvertisedBroker
 
 BROKERS = 1
@@ -48,3 +54,24 @@ def _fenced(broker: AdvertisedBroker) -> DescribeClusterResponseBroker:
     return DescribeClusterResponseBroker(
         broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack, is_fenced=True
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _check(request: DescribeClusterRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Nothing: the brokers are known to every client. Authorized operations need Describe on the cluster (KIP-430)."""
+    yield 1
+    if not request.include_cluster_authorized_operations:
+        return Permitted(request)
+
+    def with_operations(response: Any) -> Message:
+        response.cluster_authorized_operations = operations_of_cluster(access)
+        made: Message = response
+        return made
+
+    return Permitted(request, complete=[with_operations])
+
+
+NEEDS: Requirements = (Special([(Operation.DESCRIBE, ResourceType.CLUSTER, "for authorized operations only")], _check),)
+NOT_AUDITED = CHANGES_NOTHING

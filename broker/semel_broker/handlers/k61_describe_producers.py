@@ -7,6 +7,7 @@ all its replicas. NOT_LEADER_OR_FOLLOWER: this broker has no replica, or its ses
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k61_describe_producers import (
     DescribeProducersRequest,
@@ -16,6 +17,8 @@ from semel_protocol.messages.k61_describe_producers import (
     DescribeProducersResponseTopic,
 )
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.context import RequestContext
 from semel_broker.partitions.partition import Role
 
@@ -61,3 +64,10 @@ def _describe(topic: str, index: int, ctx: RequestContext) -> DescribeProducersR
             for producer in producers
         ],
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+NEEDS: Requirements = (on_topics(Operation.READ, DescribeProducersRequest),)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

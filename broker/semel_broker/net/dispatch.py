@@ -18,10 +18,10 @@ from semel_protocol.schema import Message
 
 from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.config.listeners import PLAINTEXT
-from semel_broker.context import Broker, RequestContext
+from semel_broker.context import Broker, Handler, RequestContext
 from semel_broker.counters.connections import UNKNOWN, Software
 from semel_broker.counters.requests import ApiCounters, RequestCounters
-from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versions
+from semel_broker.handlers import HANDLERS, LONG_ANSWERS, k18_api_versions
 from semel_broker.handlers.api_versions import offered
 from semel_broker.net.throttling import Begun, Chunks, Throttling
 from semel_broker.scheduling.answer_memory import AnswerHolding

@@ -11,7 +11,8 @@ from functools import partial
 from semel_protocol.api_key import ApiKey
 from semel_protocol.declaration import Versions
 
-from semel_broker.handlers import Handler, k65_describe_transactions, k66_list_transactions
+from semel_broker.context import Handler
+from semel_broker.handlers import k65_describe_transactions, k66_list_transactions
 from semel_broker.peer_handlers import (
     k01_replica_fetch,
     k23_offset_for_leader_epoch,

@@ -10,6 +10,9 @@ from semel_protocol.api_key import ApiKey
 from semel_protocol.declaration import Api
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, nullable, since, until
 
+ASKED_BY_ID_FROM = 12
+"""The first version that asks for a topic by its id. The field of the id is older."""
+
 
 class MetadataRequestTopic(Message, kw_only=True):
     topic_id: Annotated[Uuid, since(10)] = ZERO_UUID

@@ -6,6 +6,9 @@ from semel_protocol.api_key import ApiKey
 from semel_protocol.declaration import Api, Feature
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, since
 
+OWN_MEMBER_ID_FROM = 1
+"""From this version on the client makes the member id (KIP-1082). It also has regular expressions."""
+
 
 class ConsumerGroupHeartbeatRequestTopicPartitions(Message, kw_only=True):
     topic_id: Uuid

@@ -26,6 +26,7 @@ from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
 )
+from semel_protocol.refusals import refused_row
 
 from semel_broker.authorization.administration import CHANGES_NOTHING
 from semel_broker.authorization.requirements import Requirements, on_topics
@@ -81,7 +82,7 @@ def _look_up(
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.api_version < NOT_AVAILABLE_VERSION:
             code = ErrorCode.LEADER_NOT_AVAILABLE
-        return ListOffsetsResponsePartition(partition_index=row.partition_index, error_code=code)
+        return refused_row(ListOffsetsResponsePartition, row, code)
     return ListOffsetsResponsePartition(
         partition_index=row.partition_index, offset=offset, timestamp=timestamp, leader_epoch=epoch
     )

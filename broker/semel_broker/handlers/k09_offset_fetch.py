@@ -83,7 +83,7 @@ async def _group(
         if shard is not None:
             shard.check_fetch(group_id, member_id, member_epoch)
     except KafkaError as error:
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
+        return refused_row(OffsetFetchResponseGroup, group_id, error.code)
     offsets = shard.offsets(group_id) if shard is not None else GroupOffsets()
     book = shard.offset_store if stable and shard is not None else None
     if topics is None:
@@ -167,9 +167,7 @@ def _check_groups(request: OffsetFetchRequest, ctx: RequestContext, access: Acce
     for group in request.groups:
         yield 1
         if not access.allows(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
-            refused_groups.append(
-                OffsetFetchResponseGroup(group_id=group.group_id, error_code=REFUSAL_OF[ResourceType.GROUP])
-            )
+            refused_groups.append(refused_row(OffsetFetchResponseGroup, group, REFUSAL_OF[ResourceType.GROUP]))
             continue
         allowed.append(group)
         if group.topics is None:

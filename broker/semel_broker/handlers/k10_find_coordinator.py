@@ -51,9 +51,7 @@ async def _row(key: str, key_type: int, ctx: RequestContext) -> FindCoordinatorR
     try:
         node_id, found = await _coordinator(key, key_type, ctx)
     except KafkaError as error:
-        return FindCoordinatorResponseCoordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
-        )
+        return refused_row(FindCoordinatorResponseCoordinator, key, error.code, error.message)
     return FindCoordinatorResponseCoordinator(key=key, node_id=node_id, host=found.host, port=found.port)
 
 

@@ -17,6 +17,7 @@ from semel_protocol.messages.k15_describe_groups import (
     DescribeGroupsResponseGroup,
     DescribeGroupsResponseMember,
 )
+from semel_protocol.refusals import refused_row
 from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
@@ -45,7 +46,7 @@ async def _describe(group_id: str, ctx: RequestContext) -> DescribeGroupsRespons
     try:
         shard = await ctx.broker.groups.shards.ready_if_any(group_id)
     except KafkaError as error:
-        return DescribeGroupsResponseGroup(group_id=group_id, error_code=error.code)
+        return refused_row(DescribeGroupsResponseGroup, group_id, error.code)
     group = shard.groups.get(group_id) if shard is not None else None
     if group is None:
         return _not_found(group_id, f"there is no group {group_id}", ctx)

@@ -2,7 +2,7 @@
 
 The first request of a connection. A version that is not served is answered in the layout of version 0 with
 UNSUPPORTED_VERSION and the version range of this API, so that the client can use a lower version (KIP-511). Every
-minimum is 0, also for APIs that refuse version 0: see `semel_protocol.api.Api`. v3 adds the features (KIP-584):
+minimum is 0, also for APIs that refuse version 0: see `semel_protocol.declaration.Api`. v3 adds the features (KIP-584):
 `group.version` and `transaction.version`.
 """
 

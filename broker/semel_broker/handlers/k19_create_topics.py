@@ -60,9 +60,7 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given twice; give it once")
             rows[topic.name] = await _create(topic, request.validate_only, mutations, ctx)
         except KafkaError as error:
-            rows[topic.name] = CreateTopicsResponseTopic(
-                name=topic.name, error_code=error.code, error_message=error.message
-            )
+            rows[topic.name] = refused_row(CreateTopicsResponseTopic, topic, error.code, error.message)
     return CreateTopicsResponse(topics=list(rows.values()), throttle_time_ms=throttle_ms(mutations))
 
 

@@ -18,6 +18,7 @@ from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochResponsePartition,
     OffsetForLeaderEpochResponseTopic,
 )
+from semel_protocol.refusals import refused_row
 
 from semel_broker.authorization.administration import CHANGES_NOTHING
 from semel_broker.authorization.requirements import Requirements, on_topics
@@ -42,7 +43,7 @@ def _row(
         partition.check_leader_epoch(wanted.current_leader_epoch)
         epoch, end_offset = partition.log.epochs.end_offset_for(wanted.leader_epoch, partition.end_offset)
     except KafkaError as error:
-        return OffsetForLeaderEpochResponsePartition(partition=wanted.partition, error_code=error.code)
+        return refused_row(OffsetForLeaderEpochResponsePartition, wanted, error.code)
     return OffsetForLeaderEpochResponsePartition(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
 
 

@@ -17,7 +17,7 @@ from semel_protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersResponsePartition,
     WriteTxnMarkersResponseTopic,
 )
-from semel_protocol.refusals import first_error, refused
+from semel_protocol.refusals import first_error, refused, refused_row
 
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import Administration, Codes, Deed
@@ -54,9 +54,7 @@ async def _abort(
         ctx.broker.log.warning(
             "marker_refused", topic=topic, partition=index, producer=str(producer), by=str(ctx.client), error=str(error)
         )
-        return WriteTxnMarkersResponsePartition(
-            partition_index=index, error_code=error.code, error_message=error.message
-        )
+        return refused_row(WriteTxnMarkersResponsePartition, index, error.code, error.message)
     return WriteTxnMarkersResponsePartition(partition_index=index)
 
 

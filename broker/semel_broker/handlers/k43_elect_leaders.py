@@ -24,6 +24,7 @@ from semel_protocol.messages.k43_elect_leaders import (
     ElectLeadersResponsePartition,
     ElectLeadersResponseTopic,
 )
+from semel_protocol.refusals import refused_row
 
 from semel_broker.authorization.administration import Administration, Deed, code_of_first, deed_on
 from semel_broker.authorization.requirements import Requirements, on_cluster
@@ -79,15 +80,13 @@ def _row(
     index, place = asked
     if place is None:
         message = f"there is no partition {index} of topic {topic!r}"
-        return ElectLeadersResponsePartition(
-            partition_id=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=message
-        )
+        return refused_row(ElectLeadersResponsePartition, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     error = refused.get(place)
     if error is None:
         return ElectLeadersResponsePartition(partition_id=index)
     if error.code is ErrorCode.ELECTION_NOT_NEEDED and request.topic_partitions is None:
         return None
-    return ElectLeadersResponsePartition(partition_id=index, error_code=error.code, error_message=error.message)
+    return refused_row(ElectLeadersResponsePartition, index, error.code, error.message)
 
 
 # --- rights and audit ----------------------------------------------------------------------------------------

@@ -48,8 +48,7 @@ async def handle(request: AlterUserScramCredentialsRequest, ctx: RequestContext)
             results, changes = await _decide(asked, ctx)
         except KafkaError as error:
             results = [
-                AlterUserScramCredentialsResponseResult(user=name, error_code=error.code, error_message=error.message)
-                for name in asked
+                refused_row(AlterUserScramCredentialsResponseResult, name, error.code, error.message) for name in asked
             ]
             changes = []
     if changes:

@@ -16,6 +16,7 @@ from semel_protocol.messages.k61_describe_producers import (
     DescribeProducersResponsePartition,
     DescribeProducersResponseTopic,
 )
+from semel_protocol.refusals import refused_row
 
 from semel_broker.authorization.administration import CHANGES_NOTHING
 from semel_broker.authorization.requirements import Requirements, on_topics
@@ -46,9 +47,7 @@ def _describe(topic: str, index: int, ctx: RequestContext) -> DescribeProducersR
         if partition.role is not Role.FOLLOWER:
             partition.check_leading()
     except KafkaError as error:
-        return DescribeProducersResponsePartition(
-            partition_index=index, error_code=error.code, error_message=error.message
-        )
+        return refused_row(DescribeProducersResponsePartition, index, error.code, error.message)
     producers = partition.log.producers.all() if partition.is_open else []
     return DescribeProducersResponsePartition(
         partition_index=index,

@@ -19,6 +19,7 @@ from semel_protocol.messages.k69_consumer_group_describe import (
     ConsumerGroupDescribeResponseTargetAssignment,
     ConsumerGroupDescribeResponseTopicPartitions,
 )
+from semel_protocol.refusals import refused_row
 from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
@@ -39,9 +40,7 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
         try:
             group = await _described(group_id, ctx)
         except KafkaError as error:
-            row = ConsumerGroupDescribeResponseGroup(
-                group_id=group_id, error_code=error.code, error_message=error.message
-            )
+            row = refused_row(ConsumerGroupDescribeResponseGroup, group_id, error.code, error.message)
         else:
             row = ConsumerGroupDescribeResponseGroup(
                 group_id=group_id,

@@ -26,6 +26,7 @@ from semel_protocol.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from semel_protocol.refusals import refused_row
 from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
@@ -76,7 +77,7 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
 
 
 def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
+    return refused_row(DescribeTopicPartitionsResponseTopic, name, ErrorCode.INVALID_REQUEST)
 
 
 def _missing(name: str, ctx: RequestContext) -> DescribeTopicPartitionsResponseTopic:
@@ -85,7 +86,7 @@ def _missing(name: str, ctx: RequestContext) -> DescribeTopicPartitionsResponseT
         ctx.broker.topics.required(name)
     except KafkaError as error:
         code = error.code
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+    return refused_row(DescribeTopicPartitionsResponseTopic, name, code)
 
 
 async def _described(

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+OWN_KEYS_MIN = 20_000
+"""The first key of the APIs that only semel's brokers have."""
+
 
 class ApiKey(IntEnum):
     """The number that a request header names its API with. The names are Kafka's."""

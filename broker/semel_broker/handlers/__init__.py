@@ -9,7 +9,7 @@
   None means that the request gets no answer (Produce with acks=0). A handler may be a plain `def` if it never waits, or
   if its effect must happen before the connection starts its next request. It then returns its response or an awaitable
   of it. A Produce that must wait before its append returns `InOrder`.
-- `NEEDS`: what the principal must be allowed, as in Kafka. `make map` writes docs/authorization.md from it.
+- `NEEDS`: what the principal must be allowed, as in Kafka. docs/authorization.md shows it.
 - `AUDIT`: what the request changes for others than its sender; or `NOT_AUDITED`: why it has no line in the audit log.
 - `LONG_ANSWER = True`: the response may be long although the request is short, so it is encoded in slices.
 - `IN_ORDER = True`: a request whose check takes long holds back the later requests of its connection.

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from semel_protocol import __version__
 from semel_protocol.api import API_OF, Api
-from semel_protocol.api_key import ApiKey
+from semel_protocol.api_key import OWN_KEYS_MIN, ApiKey
 from semel_protocol.errors import ErrorCode, ProtocolError
 from semel_protocol.framing import FrameBuffer
 from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
@@ -58,9 +58,8 @@ VERSION_MAX: dict[int, int] = {
 }
 """The highest version that this client uses unless a caller asks for more; for APIs that declare a higher one."""
 
-OWN_KEYS_MIN = 20_000
-"""The first key of the APIs that only semel's brokers have. All of them are about OWN_FEATURE."""
 OWN_FEATURE = "transaction groups"
+"""The feature that semel's own APIs are about."""
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,8 @@ from semel_protocol.api_key import ApiKey
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Codec, Message, codec
 
+__all__ = ["Api", "ApiKey", "Feature", "Versions"]
+
 Versions = tuple[int, int]
 """First and last version, as in an ApiVersions response."""
 

@@ -374,7 +374,5 @@ class Fetch:
         ]
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_topics(Operation.READ, FetchRequest),)
 NOT_AUDITED = CHANGES_NOTHING

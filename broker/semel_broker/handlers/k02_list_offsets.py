@@ -88,7 +88,5 @@ def _look_up(
     )
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_topics(Operation.DESCRIBE, ListOffsetsRequest),)
 NOT_AUDITED = CHANGES_NOTHING

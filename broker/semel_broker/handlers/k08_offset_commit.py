@@ -66,7 +66,5 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
     return OffsetCommitResponse(topics=topics)
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_group(Operation.READ), on_topics(Operation.READ, OffsetCommitRequest))
 NOT_AUDITED = OWN_GROUP

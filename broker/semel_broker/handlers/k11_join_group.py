@@ -66,8 +66,6 @@ def _refused(error: KafkaError, member_id: str, ctx: RequestContext) -> JoinGrou
     return JoinGroupResponse(error_code=error.code, protocol_name=no_protocol, member_id=member_id)
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_group(Operation.READ),)
 NOT_AUDITED = OWN_GROUP
 LONG_ANSWER = True

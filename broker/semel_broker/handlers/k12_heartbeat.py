@@ -19,7 +19,5 @@ async def handle(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatRes
     return HeartbeatResponse(error_code=ErrorCode.NONE)
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_group(Operation.READ),)
 NOT_AUDITED = OWN_GROUP

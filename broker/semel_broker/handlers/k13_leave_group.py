@@ -44,7 +44,5 @@ async def _leave(group_id: str, members: Sequence[Identity], ctx: RequestContext
     return await (await groups.shard(group_id)).leave(group_id, members)
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_group(Operation.READ),)
 NOT_AUDITED = OWN_GROUP

@@ -37,7 +37,5 @@ async def handle(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupRes
     )
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_group(Operation.READ),)
 NOT_AUDITED = OWN_GROUP

@@ -32,8 +32,6 @@ def _row(group: Group) -> ListGroupsResponseGroup:
     )
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (
     Shown(
         Operation.DESCRIBE, ResourceType.GROUP, "groups", lambda row: row.group_id, unless_cluster=Operation.DESCRIBE

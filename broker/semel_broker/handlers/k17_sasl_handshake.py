@@ -41,8 +41,6 @@ def session_of(ctx: RequestContext) -> SaslSession:
     raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "this listener has no SASL: use security.protocol=PLAINTEXT or SSL")
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = ()
 """The request comes before there is a principal."""
 NOT_AUDITED = LOGIN

@@ -50,7 +50,5 @@ def _rows(config: BrokerConfig, *, has_telemetry: bool) -> list[ApiVersionsRespo
     ]
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = ()
 NOT_AUDITED = CHANGES_NOTHING

@@ -57,8 +57,6 @@ def _member(txn: TransactionMetadata) -> DescribeTransactionGroupsResponseMember
     )
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (
     on_each(
         Operation.DESCRIBE,

@@ -47,7 +47,5 @@ def _row(
     return OffsetForLeaderEpochResponsePartition(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_topics(Operation.DESCRIBE, OffsetForLeaderEpochRequest),)
 NOT_AUDITED = CHANGES_NOTHING

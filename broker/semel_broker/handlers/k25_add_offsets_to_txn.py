@@ -31,7 +31,5 @@ async def handle(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOff
     return AddOffsetsToTxnResponse()
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_transactional_id(Operation.WRITE), on_group(Operation.READ))
 NOT_AUDITED = OWN_RECORDS

@@ -40,7 +40,5 @@ async def handle(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
     return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_transactional_id(Operation.WRITE),)
 NOT_AUDITED = OWN_RECORDS

@@ -93,8 +93,6 @@ async def _commit(
         admission.close()
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (
     on_transactional_id(Operation.WRITE),
     on_group(Operation.READ),

@@ -78,7 +78,5 @@ def known(kind: Any, code: int) -> Any:
         return kind.UNKNOWN
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_cluster(Operation.DESCRIBE),)
 NOT_AUDITED = CHANGES_NOTHING

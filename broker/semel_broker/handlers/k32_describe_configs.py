@@ -76,8 +76,6 @@ def _row(described: Described, request: DescribeConfigsRequest) -> DescribeConfi
     )
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_resources(Operation.DESCRIBE_CONFIGS, DescribeConfigsRequest),)
 NOT_AUDITED = CHANGES_NOTHING
 LONG_ANSWER = True

@@ -38,7 +38,5 @@ async def handle(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConf
     return AlterConfigsResponse(responses=rows)
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_resources(Operation.ALTER_CONFIGS, AlterConfigsRequest),)
 AUDIT = Administration(alterations, codes_of_resources)

@@ -26,8 +26,6 @@ async def handle(request: SaslAuthenticateRequest, ctx: RequestContext) -> SaslA
     return SaslAuthenticateResponse(auth_bytes=step.challenge, session_lifetime_ms=step.session_lifetime_ms)
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = ()
 """The request comes before there is a principal."""
 NOT_AUDITED = LOGIN

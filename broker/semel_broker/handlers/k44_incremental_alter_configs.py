@@ -41,7 +41,5 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
     return IncrementalAlterConfigsResponse(responses=rows)
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_resources(Operation.ALTER_CONFIGS, IncrementalAlterConfigsRequest),)
 AUDIT = Administration(alterations, codes_of_resources)

@@ -40,8 +40,6 @@ async def handle(request: ListPartitionReassignmentsRequest, ctx: RequestContext
     return ListPartitionReassignmentsResponse(topics=topics)
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_cluster(Operation.DESCRIBE),)
 NOT_AUDITED = CHANGES_NOTHING
 LONG_ANSWER = True

@@ -43,8 +43,6 @@ def _entry(entity: QuotaEntity, values: Mapping[str, float]) -> DescribeClientQu
     )
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_cluster(Operation.DESCRIBE_CONFIGS),)
 NOT_AUDITED = CHANGES_NOTHING
 LONG_ANSWER = True

@@ -54,8 +54,6 @@ def _row(users: UserStore, name: str, times: int) -> DescribeUserScramCredential
     return row
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_cluster(Operation.DESCRIBE),)
 NOT_AUDITED = CHANGES_NOTHING
 LONG_ANSWER = True

@@ -65,8 +65,6 @@ def _describe(topic: str, index: int, ctx: RequestContext) -> DescribeProducersR
     )
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_topics(Operation.READ, DescribeProducersRequest),)
 NOT_AUDITED = CHANGES_NOTHING
 LONG_ANSWER = True

@@ -72,8 +72,6 @@ def _row(txn: TransactionMetadata) -> ListTransactionsResponseTransaction:
     )
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (
     Special([(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "each row shown")], checked_by_handler),
 )

@@ -41,8 +41,6 @@ def client_of(ctx: RequestContext) -> Client:
     return Client(ctx.client_id, *ctx.software, ctx.client_host, ctx.client_port)
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = ()
 """As in Kafka, every client may push its metrics."""
 NOT_AUDITED = OWN_METRICS

@@ -52,8 +52,6 @@ async def handle(request: PushTelemetryRequest, ctx: RequestContext) -> PushTele
     return PushTelemetryResponse()
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = ()
 """As in Kafka, every client may push its metrics."""
 NOT_AUDITED = OWN_METRICS

@@ -72,8 +72,6 @@ _NAMES: Mapping[int, Callable[[RequestContext], list[str]]] = {
 _NAMES_OF_V0: Mapping[int, Callable[[RequestContext], list[str]]] = {ResourceType.CLIENT_METRICS: _client_metrics}
 
 
-# --- rights and audit ----------------------------------------------------------------------------------------
-
 NEEDS: Requirements = (on_cluster(Operation.DESCRIBE_CONFIGS),)
 NOT_AUDITED = CHANGES_NOTHING
 LONG_ANSWER = True

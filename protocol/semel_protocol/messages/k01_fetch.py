@@ -13,8 +13,7 @@ from typing import Annotated
 
 from msgspec import field
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import (
     ZERO_UUID,
     Int8,
@@ -137,11 +136,4 @@ class FetchResponse(Message, kw_only=True):
     node_endpoints: Annotated[list[FetchResponseNodeEndpoint], since(16), tag(0)] = []
 
 
-API = Api(
-    ApiKey.FETCH,
-    FetchRequest,
-    FetchResponse,
-    declared=(4, 18),
-    flexible=12,
-    advertised=(0, 18),
-)
+API = Api(ApiKey.FETCH, FetchRequest, FetchResponse, declared=(4, 18), flexible=12, advertised=(0, 18))

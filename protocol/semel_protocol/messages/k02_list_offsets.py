@@ -6,8 +6,7 @@ tiered offset (v9), KIP-1075 timeout (v10), KIP-1023 earliest offset that is not
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Int64, Message, since
 
 
@@ -48,10 +47,5 @@ class ListOffsetsResponse(Message, kw_only=True):
 
 
 API = Api(
-    ApiKey.LIST_OFFSETS,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    declared=(1, 11),
-    flexible=6,
-    advertised=(0, 11),
+    ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, declared=(1, 11), flexible=6, advertised=(0, 11)
 )

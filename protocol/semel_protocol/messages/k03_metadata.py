@@ -6,8 +6,7 @@ KIP-4; leader epochs from v7 (KIP-320), topic ids from v10 (KIP-516), error of t
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, nullable, since, until
 
 ASKED_BY_ID_FROM = 12
@@ -62,11 +61,4 @@ class MetadataResponse(Message, kw_only=True):
     error_code: Annotated[Int16, since(13)] = 0
 
 
-API = Api(
-    ApiKey.METADATA,
-    MetadataRequest,
-    MetadataResponse,
-    declared=(0, 13),
-    flexible=9,
-    advertised=(0, 13),
-)
+API = Api(ApiKey.METADATA, MetadataRequest, MetadataResponse, declared=(0, 13), flexible=9, advertised=(0, 13))

@@ -6,8 +6,7 @@ topic ids (v10).
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api, Feature
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, since, until
 
 

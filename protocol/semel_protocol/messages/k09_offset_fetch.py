@@ -5,8 +5,7 @@ KIP-447 require_stable (v7), KIP-709 several groups (v8), KIP-848 (v9), topic id
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api, Feature
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, nullable, on_error, since, until
 
 

@@ -5,8 +5,7 @@ KIP-98 (v1), KIP-699 batches (v4), KIP-890 (v5), KIP-932 keys of share groups (v
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message, on_error, since, until
 
 

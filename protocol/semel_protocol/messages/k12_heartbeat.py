@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message, since
 
 
@@ -19,11 +18,4 @@ class HeartbeatResponse(Message, kw_only=True):
     error_code: Int16 = 0
 
 
-API = Api(
-    ApiKey.HEARTBEAT,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    declared=(0, 4),
-    flexible=4,
-    advertised=(0, 4),
-)
+API = Api(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse, declared=(0, 4), flexible=4, advertised=(0, 4))

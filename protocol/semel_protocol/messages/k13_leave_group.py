@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message, since, until
 
 
@@ -31,11 +30,4 @@ class LeaveGroupResponse(Message, kw_only=True):
     members: Annotated[list[LeaveGroupResponseMember], since(3)] = []
 
 
-API = Api(
-    ApiKey.LEAVE_GROUP,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    declared=(0, 5),
-    flexible=4,
-    advertised=(0, 5),
-)
+API = Api(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, declared=(0, 5), flexible=4, advertised=(0, 5))

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message, since
 
 
@@ -30,11 +29,4 @@ class SyncGroupResponse(Message, kw_only=True):
     assignment: bytes = b""
 
 
-API = Api(
-    ApiKey.SYNC_GROUP,
-    SyncGroupRequest,
-    SyncGroupResponse,
-    declared=(0, 5),
-    flexible=4,
-    advertised=(0, 5),
-)
+API = Api(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse, declared=(0, 5), flexible=4, advertised=(0, 5))

@@ -1,7 +1,6 @@
 """SaslHandshake (key 17): choose a SASL mechanism. KIP-43, KIP-152 (v1). Never flexible."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Message
 
 

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uuid, since, tag
 
 
@@ -56,10 +55,5 @@ class CreateTopicsResponse(Message, kw_only=True):
 
 
 API = Api(
-    ApiKey.CREATE_TOPICS,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    declared=(2, 7),
-    flexible=5,
-    advertised=(0, 7),
+    ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, declared=(2, 7), flexible=5, advertised=(0, 7)
 )

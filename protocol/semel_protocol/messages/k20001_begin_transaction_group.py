@@ -5,8 +5,7 @@ for the transactional id `<group>/`. Open transactions of earlier steps are abor
 steps; -1 means none.
 """
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message
 
 

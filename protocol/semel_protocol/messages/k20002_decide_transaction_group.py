@@ -4,8 +4,7 @@ A commit lists the transactions to commit; other open transactions of the step a
 commit: a repeated request with the same token gets the answer that it is committed already.
 """
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message
 
 

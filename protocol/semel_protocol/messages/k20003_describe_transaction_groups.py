@@ -3,8 +3,7 @@
 Each broker answers for the groups that it coordinates, as for ListTransactions. Times are in ms, -1 means none.
 """
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message
 
 

@@ -4,8 +4,7 @@ For a group whose name is used once. Its last step is decided, and the driver ha
 to the coordinator of the group. A repeated request, or one for an unknown group, succeeds.
 """
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message
 
 

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, nullable, since, until
 
 
@@ -31,10 +30,5 @@ class DeleteTopicsResponse(Message, kw_only=True):
 
 
 API = Api(
-    ApiKey.DELETE_TOPICS,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    declared=(1, 6),
-    flexible=4,
-    advertised=(0, 6),
+    ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, declared=(1, 6), flexible=4, advertised=(0, 6)
 )

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message, on_error
 
 
@@ -39,10 +38,5 @@ class DeleteRecordsResponse(Message, kw_only=True):
 
 
 API = Api(
-    ApiKey.DELETE_RECORDS,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    declared=(0, 2),
-    flexible=2,
-    advertised=(0, 2),
+    ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse, declared=(0, 2), flexible=2, advertised=(0, 2)
 )

@@ -5,8 +5,7 @@ The tag 10000 is semel's own.
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api, Feature
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import Int16, Int32, Int64, Message, since, tag
 
 

@@ -5,8 +5,7 @@ KIP-98, KIP-447 group metadata (v3), KIP-890 (v4, v5), KIP-1319 topic ids (v6).
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api, Feature
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, since, until
 
 

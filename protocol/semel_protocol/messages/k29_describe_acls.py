@@ -1,7 +1,6 @@
 """DescribeAcls (key 29): access control lists by filter. KIP-140; v1 pattern types (KIP-290), v3 users as resources."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 
@@ -39,10 +38,5 @@ class DescribeAclsResponse(Message, kw_only=True):
 
 
 API = Api(
-    ApiKey.DESCRIBE_ACLS,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
-    declared=(1, 3),
-    flexible=2,
-    advertised=(0, 3),
+    ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse, declared=(1, 3), flexible=2, advertised=(0, 3)
 )

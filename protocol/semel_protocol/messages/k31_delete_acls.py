@@ -1,7 +1,6 @@
 """DeleteAcls (key 31): remove access control entries. KIP-140; v1 pattern types (KIP-290), v3 users as resources."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 
@@ -46,11 +45,4 @@ class DeleteAclsResponse(Message, kw_only=True):
     filter_results: list[DeleteAclsResponseFilterResult] = []
 
 
-API = Api(
-    ApiKey.DELETE_ACLS,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    declared=(1, 3),
-    flexible=2,
-    advertised=(0, 3),
-)
+API = Api(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse, declared=(1, 3), flexible=2, advertised=(0, 3))

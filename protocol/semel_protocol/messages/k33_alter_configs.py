@@ -1,7 +1,6 @@
 """AlterConfigs (key 33): replace all settings of a resource. KIP-133; superseded by IncrementalAlterConfigs."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 
@@ -34,10 +33,5 @@ class AlterConfigsResponse(Message, kw_only=True):
 
 
 API = Api(
-    ApiKey.ALTER_CONFIGS,
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    declared=(0, 2),
-    flexible=2,
-    advertised=(0, 2),
+    ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse, declared=(0, 2), flexible=2, advertised=(0, 2)
 )

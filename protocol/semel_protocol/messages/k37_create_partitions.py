@@ -1,7 +1,6 @@
 """CreatePartitions (key 37): grow topics. KIP-195."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message
 
 

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message, since
 
 
@@ -23,10 +22,5 @@ class DeleteGroupsResponse(Message, kw_only=True):
 
 
 API = Api(
-    ApiKey.DELETE_GROUPS,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    declared=(0, 3),
-    flexible=2,
-    advertised=(0, 3),
+    ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse, declared=(0, 3), flexible=2, advertised=(0, 3)
 )

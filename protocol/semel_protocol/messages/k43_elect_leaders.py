@@ -5,8 +5,7 @@ A partition whose leader is already the one wanted answers ELECTION_NOT_NEEDED.
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message, since
 
 PREFERRED = 0
@@ -46,10 +45,5 @@ class ElectLeadersResponse(Message, kw_only=True):
 
 
 API = Api(
-    ApiKey.ELECT_LEADERS,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    declared=(0, 2),
-    flexible=2,
-    advertised=(0, 2),
+    ApiKey.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse, declared=(0, 2), flexible=2, advertised=(0, 2)
 )

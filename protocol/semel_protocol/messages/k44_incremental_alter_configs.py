@@ -1,7 +1,6 @@
 """IncrementalAlterConfigs (key 44): set, delete, append, subtract. KIP-339."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 

@@ -1,7 +1,6 @@
 """ListPartitionReassignments (key 46): the reassignments in progress. KIP-455."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message
 
 

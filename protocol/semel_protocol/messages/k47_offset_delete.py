@@ -1,7 +1,6 @@
 """OffsetDelete (key 47): deletes committed offsets of a group. KIP-496. Never flexible."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message
 
 
@@ -36,10 +35,5 @@ class OffsetDeleteResponse(Message, kw_only=True):
 
 
 API = Api(
-    ApiKey.OFFSET_DELETE,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    declared=(0, 0),
-    flexible=None,
-    advertised=(0, 0),
+    ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse, declared=(0, 0), flexible=None, advertised=(0, 0)
 )

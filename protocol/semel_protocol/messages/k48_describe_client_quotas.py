@@ -1,7 +1,6 @@
 """DescribeClientQuotas (key 48): the quotas of clients by a filter. KIP-546."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Float64, Int8, Int16, Int32, Message
 
 

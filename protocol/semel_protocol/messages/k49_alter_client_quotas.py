@@ -1,7 +1,6 @@
 """AlterClientQuotas (key 49): set and remove quotas of clients. KIP-546."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Float64, Int16, Int32, Message
 
 

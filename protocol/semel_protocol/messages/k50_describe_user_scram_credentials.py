@@ -1,7 +1,6 @@
 """DescribeUserScramCredentials (key 50): mechanisms and iterations of users, without salts or keys. KIP-554."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 

@@ -1,7 +1,6 @@
 """AlterUserScramCredentials (key 51): create, change and delete SCRAM credentials of users. KIP-554."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 

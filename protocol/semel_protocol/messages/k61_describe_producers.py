@@ -1,7 +1,6 @@
 """DescribeProducers (key 61): active producers of partitions. KIP-664."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message
 
 

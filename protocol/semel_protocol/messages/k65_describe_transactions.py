@@ -5,8 +5,7 @@ The tags from 10000 on are semel's own: the owner of the transactional id, and i
 
 from typing import Annotated
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message, tag
 
 

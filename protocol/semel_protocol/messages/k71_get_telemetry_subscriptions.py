@@ -1,7 +1,6 @@
 """GetTelemetrySubscriptions (key 71): the metrics that a client is asked to push. KIP-714."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api, Feature
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uuid
 
 

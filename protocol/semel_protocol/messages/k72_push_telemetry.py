@@ -1,7 +1,6 @@
 """PushTelemetry (key 72): the metrics of a client, in OpenTelemetry's format. KIP-714."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api, Feature
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uuid
 
 

@@ -1,7 +1,6 @@
 """DescribeTopicPartitions (key 75). KIP-966."""
 
-from semel_protocol.api_key import ApiKey
-from semel_protocol.declaration import Api
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid
 
 

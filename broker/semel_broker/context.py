@@ -1,12 +1,15 @@
-"""The arguments of handlers: the broker's parts, and the circumstances of one request."""
+"""The form of handlers, and their arguments: the broker's parts, and the circumstances of one request."""
 
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from semel_protocol.schema import Message
 
+from semel_broker.answers import InOrder
 from semel_broker.config.listeners import Endpoint
 from semel_broker.counters.connections import UNKNOWN, Software
 from semel_broker.counters.counters import Counters
@@ -123,3 +126,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     def client(self) -> ClientName:
         """Name and host of the client, for messages to people."""
         return ClientName(self.client_id, self.client_host)
+
+
+Answer = Message | None | Awaitable[Message | None] | InOrder[Any]
+Handler = Callable[[Any, RequestContext], Answer]

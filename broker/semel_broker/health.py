@@ -1,7 +1,7 @@
 """EDGE: the health check of a container: `python -m semel_broker.health 127.0.0.1:9092`.
 
-Asks the broker for its API versions and waits for the answer. It imports the standard library alone, so it takes
-hundredths of a second where a command of `semel` takes tenths. Exit status 0: the broker answers requests.
+Asks the broker for its API versions and waits for the answer. It imports little beside the standard library, so it
+takes hundredths of a second where a command of `semel` takes tenths. Exit status 0: the broker answers requests.
 
 `--tls CA_FILE [CERTIFICATE_FILE] HOST:PORT` asks a listener with TLS, which must have a certificate of that CA for any
 host: the check runs beside the broker. The certificate is for a listener that requires one. No login is needed.
@@ -12,9 +12,10 @@ import ssl
 import struct
 import sys
 
-API_VERSIONS = 18
+from semel_protocol.api_key import ApiKey
+
 CORRELATION_ID = 7
-REQUEST = struct.pack(">hhih", API_VERSIONS, 0, CORRELATION_ID, -1)
+REQUEST = struct.pack(">hhih", ApiKey.API_VERSIONS, 0, CORRELATION_ID, -1)
 """The header of version 1, without a client id. The body of version 0 is empty."""
 TIMEOUT_SECONDS = 5.0
 ANSWER_BYTES_MAX = 1 << 16

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 from semel_protocol.acls import Operation, ResourceType
+from semel_protocol.api_key import ApiKey
 
 from semel_broker.authorization.access import Access
-from semel_broker.authorization.administration import NOT_AUDITED
 from semel_broker.authorization.audit_log import AuditLog
 from semel_broker.authorization.audited import audited
 from semel_broker.authorization.guard import guarded
@@ -26,13 +26,14 @@ from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.config.peer_listener import BrokerPrincipals
 from semel_broker.config.principal_rules import PrincipalRules
 from semel_broker.config.sasl_settings import OAuthSettings
-from semel_broker.context import Broker
+from semel_broker.context import Broker, Handler
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.coordination.producer_owners import ProducerOwners
 from semel_broker.counters.counters import Counters
 from semel_broker.data_home import DataHome
 from semel_broker.groups.coordinator import GroupCoordinator
-from semel_broker.handlers import HANDLERS, Handler
+from semel_broker.handlers import AUDITS, HANDLERS, IN_ORDER, NEEDS, NOT_AUDITED
+from semel_broker.handlers.k01_rights import checked_when_ready
 from semel_broker.handlers.k01_sessions import with_sessions
 from semel_broker.net.binding import is_wildcard
 from semel_broker.net.dispatch import Dispatcher
@@ -65,7 +66,7 @@ from semel_broker.txn.markers.channel import ImageLeaders
 from semel_broker.world import StopRequestedError, World
 
 STOP_GRACE_S = 5.0
-FETCH = 1
+FETCH = ApiKey.FETCH.value
 
 
 class Node:
@@ -173,7 +174,7 @@ def _handlers(broker: Broker, audit: AuditLog | None) -> Mapping[int, Handler]:
     are outside of the authorizer, so that all partitions of a session are authorised at each fetch.
     """
     authorizer = None if broker.acls is None else broker.acls.authorizer
-    handlers: Mapping[int, Handler] = HANDLERS
+    handlers = dict(HANDLERS)
     if authorizer is not None:
         counters = broker.counters.security
 
@@ -188,9 +189,14 @@ def _handlers(broker: Broker, audit: AuditLog | None) -> Mapping[int, Handler]:
 
         of_all = audit is not None and audit.has_everything
         permitted = dict.fromkeys(NOT_AUDITED, audit.permitted) if audit is not None and of_all else None
-        handlers = guarded(HANDLERS, authorizer, note, permitted, broker.world.audit_is_behind)
-    handlers = {**handlers, FETCH: with_sessions(handlers[FETCH])}
-    return handlers if audit is None or not audit.has_administration else audited(handlers, audit, authorizer)
+        handlers = guarded(HANDLERS, NEEDS, authorizer, note, permitted, broker.world.audit_is_behind, IN_ORDER)
+        handlers[FETCH] = checked_when_ready(handlers[FETCH], authorizer)
+    handlers[FETCH] = with_sessions(handlers[FETCH])
+    return (
+        handlers
+        if audit is None or not audit.has_administration
+        else audited(handlers, AUDITS, NEEDS, audit, authorizer)
+    )
 
 
 def _audit(config: BrokerConfig, world: World, parts: AsyncExitStack) -> AuditLog | None:

@@ -51,6 +51,10 @@ class NullableSince(msgspec.Struct, frozen=True):
     version: int
 
 
+class OnError(msgspec.Struct, frozen=True):
+    value: Any
+
+
 class Array(msgspec.Struct, frozen=True):
     """An array of primitives or of structs."""
 
@@ -67,7 +71,10 @@ class Encoded(tuple[bytes, ...]):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field of a message: `type` is a kind, an array, or the class of a nested struct."""
+    """One field of a message: `type` is a kind, an array, or the class of a nested struct.
+
+    `on_error`: its value in a response that refuses a request; UNSET: none of its own.
+    """
 
     name: str
     type: Kind | Array | type[msgspec.Struct]
@@ -76,6 +83,7 @@ class Field(msgspec.Struct, frozen=True):
     tag: int | None = None
     nullable_since: int | None = None
     default: Any = None
+    on_error: Any = msgspec.UNSET
 
     def exists_in(self, version: int) -> bool:
         return self.since <= version <= self.until
@@ -94,8 +102,20 @@ def fields_of(cls: type[msgspec.Struct]) -> tuple[Field, ...]:
     return tuple(_field(cls, info, hints[info.name]) for info in msgspec.structs.fields(cls))
 
 
+def first_version(cls: type[msgspec.Struct], name: str) -> int:
+    """The first version that has the field `name`; LAST_VERSION + 1: the class has no such field."""
+    return next((field.since for field in fields_of(cls) if field.name == name), LAST_VERSION + 1)
+
+
+@cache
+def has_field(cls: type[msgspec.Struct], name: str, version: int) -> bool:
+    """Whether the field `name` exists in `version`."""
+    return any(field.name == name and field.exists_in(version) for field in fields_of(cls))
+
+
 def _field(cls: type, info: msgspec.structs.FieldInfo, hint: Any) -> Field:
     since, until, number, nullable_since = 0, LAST_VERSION, None, None
+    on_error: Any = msgspec.UNSET
     hint, marks = _unwrap(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType) and not _kind(marks):
         (hint,) = (arg for arg in typing.get_args(hint) if arg is not type(None))
@@ -112,11 +132,13 @@ def _field(cls: type, info: msgspec.structs.FieldInfo, hint: Any) -> Field:
                 number = n
             case NullableSince(version=version):
                 nullable_since = version
+            case OnError(value=value):
+                on_error = value
     default = info.default
     if info.default_factory is not msgspec.NODEFAULT:
         default = info.default_factory()
     kind = _type(cls, info.name, hint, marks)
-    return Field(info.encode_name, kind, since, until, number, nullable_since, default)
+    return Field(info.encode_name, kind, since, until, number, nullable_since, default, on_error)
 
 
 def _type(cls: type, name: str, hint: Any, marks: tuple[Any, ...]) -> Kind | Array | type[msgspec.Struct]:

@@ -6,6 +6,8 @@ so the frame is refused; the hint says why.
 
 from __future__ import annotations
 
+from semel_protocol.api_key import ApiKey
+
 FIRST_BYTES = 6
 """The number of bytes that `looks_like` reads; fewer may be enough."""
 
@@ -14,7 +16,7 @@ _TLS_MINOR_MAX = 4
 _FRAME_FIRST_BYTE_MAX = 0x07
 """Of the size of a frame: 128 MiB."""
 _HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
-_SASL_KEYS = (17, 36)  # SaslHandshake, SaslAuthenticate
+_SASL_KEYS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
 def looks_like(first: bytes | memoryview) -> str | None:

@@ -12,11 +12,12 @@ import struct
 import msgspec
 
 from semel_protocol.api import Api
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ProtocolError
 from semel_protocol.primitives import Buffer, skip_tagged_fields
 from semel_protocol.schema import Message, Steps
 
-_API_VERSIONS = 18
+_API_VERSIONS = ApiKey.API_VERSIONS.value
 _REQUEST = struct.Struct(">hhih")
 _RESPONSE = struct.Struct(">ii")
 _NO_TAGS = b"\x00"

@@ -11,13 +11,13 @@ from collections import deque
 from typing import Any, Generic, TypeVar
 
 from semel_protocol.api import Api
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, ProtocolError
 from semel_protocol.headers import encode_request_frame, read_correlation_id, response_body_at
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
 CORRELATION_ID_MAX = 0x7FFFFFFF
-_API_VERSIONS = 18
 
 
 class PendingRequest:
@@ -80,7 +80,7 @@ class RequestPipeline(Generic[P]):
         if request is None or request.correlation_id != correlation_id:
             raise UnexpectedAnswerError(correlation_id, None if request is None else request.correlation_id)
         api, version = request.api, request.version
-        if api.key == _API_VERSIONS and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION:
+        if api.key == ApiKey.API_VERSIONS and int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION:
             version = 0  # a broker that does not support the version answers in version 0 (KIP-511)
         response = api.decode_response(frame, version, response_body_at(api, version, frame))
         self.pending.popleft()

@@ -21,7 +21,7 @@ import msgspec
 
 from semel_protocol.codegen import Functions, compile_codec
 from semel_protocol.errors import ProtocolError
-from semel_protocol.fields import Kind, NullableSince, Since, Tag, Until
+from semel_protocol.fields import Kind, NullableSince, OnError, Since, Tag, Until
 from semel_protocol.misfit import unfit
 from semel_protocol.primitives import Buffer
 
@@ -73,6 +73,11 @@ def tag(number: int) -> Tag:
 def nullable(version: int) -> NullableSince:
     """The field may be null from `version` on."""
     return NullableSince(version)
+
+
+def on_error(value: Any) -> OnError:
+    """The field has this value in a response that refuses a request; see `semel_protocol.refusals`."""
+    return OnError(value)
 
 
 Steps = Generator[int, None, T]

@@ -8,9 +8,9 @@ from typing import Any, cast
 from broker.wire import EventLog, Wire
 from semel_broker.config.limits import Limits
 from semel_broker.config.loading import load
-from semel_broker.context import Broker, RequestContext
+from semel_broker.context import Broker, Handler, RequestContext
 from semel_broker.counters.counters import Counters
-from semel_broker.handlers import Handler, k18_api_versions
+from semel_broker.handlers import k18_api_versions
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
 from semel_broker.scheduling.turns import Turns

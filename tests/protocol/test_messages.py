@@ -4,13 +4,17 @@ import random
 import string
 import struct
 import tracemalloc
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from semel_protocol import messages as message_files
 from semel_protocol.api import APIS, Api
+from semel_protocol.api_key import ApiKey
+from semel_protocol.declaration import Feature
 from semel_protocol.errors import ProtocolError
 from semel_protocol.fields import Array, Encoded, Kind, fields_of
 from semel_protocol.messages.k01_fetch import (
@@ -262,3 +266,25 @@ def test_encoded_elements_give_the_same_bytes_as_structs(version: int) -> None:
         )
         assert codec.encode_bytes(one) == codec.encode_bytes(other)
         assert codec.decode(codec.encode_bytes(other)) == codec.decode(codec.encode_bytes(one))
+
+
+# --- declarations --------------------------------------------------------------------------------------------
+
+
+def test_every_message_file_declares_the_api_of_its_name() -> None:
+    files = sorted(path.stem for path in Path(message_files.__file__).parent.glob("k*.py"))
+    assert files == sorted(key.file_name for key in ApiKey)
+    for key in ApiKey:
+        module = import_module(f"semel_protocol.messages.{key.file_name}")
+        assert module.API.key == key
+        assert module.API.name.upper() == key.name.replace("_", "")
+
+
+def test_features_add_versions_to_those_that_are_offered() -> None:
+    init = APIS[ApiKey.INIT_PRODUCER_ID]
+    assert init.offered([]) == (0, 4)
+    assert init.offered([Feature.TRANSACTION_VERSION_2]) == (0, 5)
+    assert init.offered([Feature.TWO_PHASE_COMMIT, Feature.TRANSACTION_VERSION_2]) == (0, 6)
+    heartbeat = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT]
+    assert heartbeat.offered([Feature.TELEMETRY]) is None
+    assert heartbeat.offered([Feature.GROUP_VERSION_1]) == (0, 1)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from semel_protocol.api_key import ApiKey
+
 FILE_LINES_HINT = 400
 """A longer file is named at the end of `make check`: it may hold two nouns. A class is never cut for this."""
 FUNCTION_LINES_MAX = 70
@@ -379,3 +381,53 @@ def log_events_are_snake_case(source: SourceFile) -> Iterator[str]:
             continue
         if re.fullmatch(r"\w+(-\w+)+", event.value):
             yield at(source, node, f"log event {event.value!r}: write it in snake_case")
+
+
+API_TABLES = {"APIS", "AUDITS", "HANDLERS", "NEEDS", "PEER_VERSIONS"}
+"""Tables by API key."""
+
+
+@rule
+def api_numbers_stand_in_api_key(source: SourceFile) -> Iterator[str]:
+    """Every other file names an API as a member of ApiKey."""
+    if source.path.endswith("semel_protocol/api_key.py"):
+        return
+    for node in ast.walk(source.tree):
+        if any(number_of_api(name, value) for name, value in bound_to_numbers(node)):
+            yield at(source, node, "gives a number to an API; use ApiKey")
+
+
+def bound_to_numbers(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Names, each with the expression that it is set to, compared with or looked up by."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                yield from ((dotted(name), value) for name, value in zip(target.elts, node.value.elts, strict=False))
+            yield dotted(target), node.value
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        if dotted(node.target) != "api_key":  # the field of a message and its default
+            yield dotted(node.target), node.value
+    elif isinstance(node, ast.Compare):
+        yield from ((dotted(node.left), each) for each in node.comparators)
+    elif isinstance(node, ast.Subscript):
+        yield dotted(node.value), node.slice
+    elif isinstance(node, ast.keyword) and node.arg:
+        yield node.arg, node.value
+
+
+def number_of_api(name: str, value: ast.AST) -> bool:
+    last = name.rpartition(".")[2].lstrip("_")
+    if not last or (isinstance(value, ast.Constant) and not isinstance(value.value, int)):
+        return False
+    numbers = [each.value for each in getattr(value, "elts", [value]) if isinstance(each, ast.Constant)]
+    if last in ApiKey.__members__:
+        return numbers == [ApiKey[last].value]
+    return bool(numbers) and (last == "api_key" or name.endswith("api.key") or last in API_TABLES)
+
+
+@rule
+def versions_of_ids_come_from_the_schema(source: SourceFile) -> Iterator[str]:
+    """The version from which a row names a topic by its id is declared with the field: `first_version`, `has_field`."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if re.search(r"_(IDS|ID)_(SINCE|VERSION)(: \w+)? =", line):
+            yield f"{source.path}:{number}: repeats the version of a field; use semel_protocol.fields.first_version"

@@ -75,9 +75,24 @@ BAD: list[tuple[Rule, str]] = [
     (rules.nothing_is_left_for_later, "x = 1  # FIX" + "ME\n"),
     (rules.nothing_is_left_for_later, "def f():\n    raise NotImplementedError\n"),
     (rules.nothing_is_left_for_later, "def f():\n    raise NotImplementedError('soon')\n"),
+    (rules.api_numbers_stand_in_api_key, "PRODUCE = 0\n"),
+    (rules.api_numbers_stand_in_api_key, "_API_VERSIONS: Final = 18\n"),
+    (rules.api_numbers_stand_in_api_key, "FETCH, VERSION = 1, 15\n"),
+    (rules.api_numbers_stand_in_api_key, "if header.api_key == 18:\n    pass\n"),
+    (rules.api_numbers_stand_in_api_key, "if call.api.key in (0, 1):\n    pass\n"),
+    (rules.api_numbers_stand_in_api_key, "handler = HANDLERS[3]\n"),
+    (rules.api_numbers_stand_in_api_key, "hold(api_key=26)\n"),
+    (rules.versions_of_ids_come_from_the_schema, "FETCH_IDS_SINCE = 13\n"),
+    (rules.versions_of_ids_come_from_the_schema, "BY_ID_VERSION: Final = 10\n"),
 ]
 
 GOOD: list[tuple[Rule, str]] = [
+    (
+        rules.api_numbers_stand_in_api_key,
+        "PRODUCE = ApiKey.PRODUCE.value\nFETCH = 'fetch'\nFETCH, VERSION = ApiKey.FETCH, 15\n",
+    ),
+    (rules.api_numbers_stand_in_api_key, "if api_key == PRODUCE:\n    x = HANDLERS[key], rows[3]\n"),
+    (rules.versions_of_ids_come_from_the_schema, "BY_ID_FROM = first_version(Topic, 'topic_id')\n"),
     (rules.functions_are_short, SHORT_FUNCTION),
     (rules.files_say_what_they_are, '"""What this is."""\n'),
     (rules.only_edge_imports_the_outside, '"""EDGE: the clock."""\nimport time\n'),

@@ -16,6 +16,7 @@ from semel_broker.peer_handlers import PEER_VERSIONS
 from semel_broker.replication.peer import PeerConnection
 from semel_broker.world import World
 from semel_protocol.api import APIS
+from semel_protocol.api_key import ApiKey
 from semel_protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersRequestMarker,
@@ -26,7 +27,6 @@ from support.three import NAME, NODES, EtcdAndThreeBrokers, three
 
 from tools.bench.figure import Figure, at_most
 
-WRITE_TXN_MARKERS = 27
 TOPIC = "markers"
 MARKER_MS = 3
 TIMES = 500
@@ -60,11 +60,11 @@ async def _ask(cluster: EtcdAndThreeBrokers) -> list[float]:
         leaders.append((record.node_id - 1, connection))  # broker 1 leads partition 0, and so on
     assert len(leaders) == len(NODES), f"{len(leaders)} brokers are registered"
     took = []
-    version = PEER_VERSIONS[WRITE_TXN_MARKERS][1]
+    version = PEER_VERSIONS[ApiKey.WRITE_TXN_MARKERS][1]
     for number in range(WARM_UP + TIMES):
         begun = time.perf_counter()
         answers = [
-            connection.send(APIS[WRITE_TXN_MARKERS], version, _marker(number, partition), 10_000)
+            connection.send(APIS[ApiKey.WRITE_TXN_MARKERS], version, _marker(number, partition), 10_000)
             for partition, connection in leaders
         ]
         for answer in await asyncio.gather(*answers):

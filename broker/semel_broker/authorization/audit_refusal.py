@@ -1,13 +1,12 @@
 """PURE: refuses requests whose lines the audit log could not take, before anything is done (`audit.log.required`).
 
-The table of requirements knows how the response of each API refuses each of its resources. Here every resource is
-refused, with errors that clients try again later: the trouble is the broker's, and it ends. Metadata is answered
-without the creation of topics.
+The requirements know how the response of each API refuses each of its resources. Here every resource is refused, with
+errors that clients try again later: the trouble is the broker's, and it ends. A request that does more than to change
+something is carried out without the change (`Administration.without_change`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from semel_protocol.acls import Operation, ResourceType
@@ -16,11 +15,10 @@ from semel_protocol.schema import Message
 
 from semel_broker.answers import CloseConnectionError
 from semel_broker.authorization.access import Access
-from semel_broker.authorization.requirements import REFUSAL_OF, CheckSteps, Requirement, check_all
-from semel_broker.authorization.rules import RULES
+from semel_broker.authorization.administration import Administration
+from semel_broker.authorization.requirements import REFUSAL_OF, CheckSteps, Requirements, check_all
 from semel_broker.context import RequestContext
 
-METADATA: Final = 3
 CODE_OF: Final = {
     REFUSAL_OF[ResourceType.TOPIC]: ErrorCode.KAFKA_STORAGE_ERROR,
     REFUSAL_OF[ResourceType.CLUSTER]: ErrorCode.KAFKA_STORAGE_ERROR,
@@ -57,7 +55,7 @@ class NoAccess(Access):
         return WHY
 
 
-def refusing(requirements: Sequence[Requirement], request: Any, ctx: RequestContext, access: NoAccess) -> CheckSteps:
+def refusing(requirements: Requirements, request: Any, ctx: RequestContext, access: NoAccess) -> CheckSteps:
     """As `check_all`, with the error codes of this file in the response."""
     try:
         checked, answer, complete = yield from check_all(request, ctx, access, requirements)
@@ -66,16 +64,18 @@ def refusing(requirements: Sequence[Requirement], request: Any, ctx: RequestCont
     return checked, None if answer is None else _with_codes(answer), [*complete, _with_codes]
 
 
-def refuse(key: int, request: Any, ctx: RequestContext) -> Message | None:
+def refuse(
+    key: int, administration: Administration, requirements: Requirements, request: Any, ctx: RequestContext
+) -> Message | None:
     """The response to an administrative request that is refused. None: the handler runs, and changes nothing.
 
-    Raises KafkaError for a request whose resources the table does not see.
+    Raises KafkaError for a request whose resources the requirements do not see.
     """
-    if key == METADATA:
-        request.allow_auto_topic_creation = False
+    if administration.without_change is not None:
+        administration.without_change(request)
         ctx.broker.counters.security.refused_for_audit += 1
         return None
-    steps = refusing(RULES[key], request, ctx, NoAccess(None, ctx, key, request))
+    steps = refusing(requirements, request, ctx, NoAccess(None, ctx, key, request))
     while True:
         try:
             next(steps)

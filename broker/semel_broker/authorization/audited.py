@@ -10,15 +10,13 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.schema import Message
 
 from semel_broker.answers import InOrder
-from semel_broker.authorization.administration import ADMINISTRATION, Administration, Deed
+from semel_broker.authorization.administration import Administration, Deed
 from semel_broker.authorization.audit_log import AuditLog, rule_of, transactional_id_of
 from semel_broker.authorization.audit_refusal import refuse
-from semel_broker.authorization.requirements import REFUSAL_OF
-from semel_broker.context import RequestContext
-from semel_broker.handlers import Answer, Handler
+from semel_broker.authorization.requirements import REFUSAL_OF, Requirements
+from semel_broker.context import Answer, Handler, RequestContext
 from semel_broker.security.authorizer import Authorizer
 
-WRITE_TXN_MARKERS = 27
 NO_AUTHORIZER = "no authorizer"
 REFUSALS = frozenset(REFUSAL_OF.values())
 
@@ -30,16 +28,29 @@ class Permitted(msgspec.Struct, frozen=True):
     rule: str
 
 
-def audited(handlers: Mapping[int, Handler], audit: AuditLog, authorizer: Authorizer | None) -> dict[int, Handler]:
+def audited(
+    handlers: Mapping[int, Handler],
+    administrations: Mapping[int, Administration],
+    needs: Mapping[int, Requirements],
+    audit: AuditLog,
+    authorizer: Authorizer | None,
+) -> dict[int, Handler]:
     """The handlers, those of administrative requests inside the audit. `authorizer` None: everything is allowed."""
     return {
-        key: _audited(key, handler, ADMINISTRATION[key], audit, authorizer) if key in ADMINISTRATION else handler
+        key: _audited(key, handler, administrations[key], needs[key], audit, authorizer)
+        if key in administrations
+        else handler
         for key, handler in handlers.items()
     }
 
 
 def _audited(
-    key: int, handler: Handler, administration: Administration, audit: AuditLog, authorizer: Authorizer | None
+    key: int,
+    handler: Handler,
+    administration: Administration,
+    requirements: Requirements,
+    audit: AuditLog,
+    authorizer: Authorizer | None,
 ) -> Handler:
     def handle(request: Any, ctx: RequestContext) -> Answer:
         permitted = [
@@ -55,7 +66,7 @@ def _audited(
         if not permitted:
             return handler(request, ctx)
         if audit.is_behind():
-            refused = refuse(key, request, ctx)
+            refused = refuse(key, administration, requirements, request, ctx)
             return handler(request, ctx) if refused is None else refused
         try:
             made = handler(request, ctx)
@@ -111,7 +122,7 @@ def _write(
     for each in permitted:
         deed = each.deed
         code = codes.get(deed.key, whole)
-        if code in REFUSALS and authorizer_refused(key):
+        if code in REFUSALS and not administration.refuses_itself:
             continue  # another right was missing, which has a line of its own
         audit.administered(
             ctx,
@@ -124,8 +135,3 @@ def _write(
             changes=deed.changes,
             transactional_id=transactional_id,
         )
-
-
-def authorizer_refused(key: int) -> bool:
-    """Whether an error code of authorization comes from the authorizer; WriteTxnMarkers has refusals of its own."""
-    return key != WRITE_TXN_MARKERS

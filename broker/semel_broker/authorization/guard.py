@@ -1,44 +1,40 @@
-"""Puts the checks of the table before the handlers: a handler gets only what its caller is allowed to do.
-
-A Fetch may wait for records for as long as its client wants. If rights change meanwhile, it is checked and answered
-again.
-"""
+"""Puts the requirements before the handlers: a handler gets only what its caller is allowed to do."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, cast
 
-from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestTopic, FetchResponse
 from semel_protocol.schema import Message
 
 from semel_broker.answers import InOrder
 from semel_broker.authorization.access import Access, Note
 from semel_broker.authorization.audit_refusal import NoAccess, refusing
-from semel_broker.authorization.requirements import Complete, OnlyShown, check_all
-from semel_broker.authorization.rules import RULES
-from semel_broker.context import RequestContext
-from semel_broker.handlers import Answer, Handler
+from semel_broker.authorization.requirements import Complete, OnlyShown, Requirements, check_all
+from semel_broker.context import Answer, Handler, RequestContext
 from semel_broker.security.authorizer import Authorizer
-
-PRODUCE, FETCH = 0, 1
 
 
 def guarded(
     handlers: Mapping[int, Handler],
+    needs: Mapping[int, Requirements],
     authorizer: Authorizer,
     note: Note,
     permitted: Mapping[int, Note] | None = None,
     is_behind: Callable[[], bool] = lambda: False,
+    in_order: Collection[int] = (),
 ) -> dict[int, Handler]:
-    """The handlers behind their requirements. `permitted`: gets what is allowed to the requests of these APIs.
-    `is_behind`: whether the requests of these APIs are refused now, see `audit.log.required`.
+    """The handlers behind their requirements. `needs`: of each API. `permitted`: gets what is allowed to the requests
+    of these APIs. `is_behind`: whether the requests of these APIs are refused now, see `audit.log.required`.
+    `in_order`: APIs whose requests hold back later ones of the connection while their check takes long.
 
-    Raises KeyError for an API that the table does not have.
+    Raises KeyError for an API whose requirements are not known.
     """
     noted = permitted or {}
     return {
-        key: _guarded(key, handler, authorizer, note, noted.get(key), is_behind) if RULES[key] else handler
+        key: _guarded(key, handler, needs[key], authorizer, note, noted.get(key), is_behind, holds=key in in_order)
+        if needs[key]
+        else handler
         for key, handler in handlers.items()
     }
 
@@ -46,13 +42,14 @@ def guarded(
 def _guarded(
     key: int,
     handler: Handler,
+    requirements: Requirements,
     authorizer: Authorizer,
     note: Note,
     permitted: Note | None,
     is_behind: Callable[[], bool],
+    *,
+    holds: bool,
 ) -> Handler:
-    requirements = RULES[key]
-
     def handle(request: Any, ctx: RequestContext) -> Answer:
         access = Access(authorizer, ctx, key, request, note, permitted)
         if permitted is not None and is_behind():
@@ -63,37 +60,8 @@ def _guarded(
         done = slices.advance(steps)
         if done is None:
             rest = _in_slices(handler, ctx, steps)
-            return InOrder(rest) if key == PRODUCE else rest
+            return InOrder(rest) if holds else rest
         return _go_on(handler, ctx, *done)
-
-    return _until_answered(handle, authorizer) if key == FETCH else handle
-
-
-def _until_answered(fetch: Handler, authorizer: Authorizer) -> Handler:
-    """The guarded handler of Fetch, whose answers have what the client may read when they are ready."""
-
-    def handle(request: FetchRequest, ctx: RequestContext) -> Answer:
-        changes, topics = authorizer.changes, request.topics
-        answer = fetch(request, ctx)
-        if isinstance(answer, Message):
-            return answer
-        return when_ready(cast("Awaitable[FetchResponse]", answer), changes, topics, request, ctx)
-
-    async def when_ready(
-        answer: Awaitable[FetchResponse],
-        changes: int,
-        topics: list[FetchRequestTopic],
-        request: FetchRequest,
-        ctx: RequestContext,
-    ) -> FetchResponse:
-        response = await answer
-        if authorizer.changes == changes:
-            return response
-        if ctx.answers is not None:
-            ctx.answers.unreserve()
-        request.topics, request.max_wait_ms = topics, 0
-        again = handle(request, ctx)
-        return cast("FetchResponse", again if isinstance(again, Message) else await cast("Awaitable[Any]", again))
 
     return handle
 

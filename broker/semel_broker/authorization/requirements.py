@@ -1,4 +1,4 @@
-"""PURE: the kinds of requirements, of which the table of APIs is made.
+"""PURE: the kinds of requirements, of which the `NEEDS` of each handler are made.
 
 A requirement looks at a request and answers with `Permitted`: what is left of the request, what completes the response,
 or the whole response if nothing is left to do. Refused rows never reach a handler, so nothing is decoded, created or
@@ -12,7 +12,10 @@ from typing import Any, Protocol
 
 import msgspec
 from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from semel_protocol.api import API_OF
 from semel_protocol.errors import ErrorCode
+from semel_protocol.fields import LAST_VERSION, Array, first_version
+from semel_protocol.refusals import refused, refused_row, rows_of
 from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
@@ -27,13 +30,12 @@ REFUSAL_OF = {
 }
 """The error code of a refusal, by the type of the resource."""
 
-NEVER = 1 << 15
-"""Above every version."""
-
 UNKNOWN_ID = "there is no topic with this id: refresh the metadata"
 
 Complete = Callable[[Any], Message]
 Steps = Generator[int, None, "Permitted"]
+Refuse = Callable[[Any, ErrorCode, str], Message]
+"""Makes the response that refuses a request. The text is for the client."""
 
 
 class Permitted(msgspec.Struct, frozen=True):
@@ -57,11 +59,15 @@ class Requirement(Protocol):
         ...
 
 
+Requirements = Sequence[Requirement]
+"""What the principal must be allowed for one API, in the order of the checks. The first one that refuses the whole
+request answers it. Empty: every client may ask."""
+
 CheckSteps = Generator[int, None, tuple[Message, Message | None, list[Complete]]]
 """They return the request, the response if the handler is not to run, and what completes the handler's response."""
 
 
-def check_all(request: Any, ctx: RequestContext, access: Access, requirements: Sequence[Requirement]) -> CheckSteps:
+def check_all(request: Any, ctx: RequestContext, access: Access, requirements: Requirements) -> CheckSteps:
     """Check one requirement after the other, in steps. The first response of a refusal is the response."""
     complete: list[Complete] = []
     for requirement in requirements:
@@ -77,15 +83,12 @@ def check_all(request: Any, ctx: RequestContext, access: Access, requirements: S
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """One resource for the whole request. `name`: its name; None: nothing is required of this request.
-
-    `refuse`: the response for an error code.
-    """
+    """One resource for the whole request. `name`: its name; None: nothing is required of this request."""
 
     operation: Operation
     kind: ResourceType
     name: Callable[[Any], str | None]
-    refuse: Callable[[Any, ErrorCode], Message]
+    refuse: Refuse = refused
 
     @property
     def needs(self) -> Sequence[tuple[Operation, ResourceType, str]]:
@@ -97,34 +100,31 @@ class Whole(msgspec.Struct, frozen=True):
         if name is None or access.allows(self.operation, self.kind, name):
             return Permitted(request)
         why = access.refusal(self.operation, self.kind, name)
-        return Permitted(request, explained(self.refuse(request, REFUSAL_OF[self.kind]), why))
+        return Permitted(request, self.refuse(request, REFUSAL_OF[self.kind], why))
 
 
-def explained(response: Any, why: str) -> Any:
-    """The response with `why` as the message of each error code that can have one."""
-    for name in response.__struct_fields__:
-        value = getattr(response, name)
-        if isinstance(value, list):
-            for each in value:
-                if isinstance(each, Message):
-                    explained(each, why)
-        elif name == "error_code" and value and "error_message" in response.__struct_fields__:
-            response.error_message = why
-    return response
-
-
-def cluster(operation: Operation, refuse: Callable[[Any, ErrorCode], Message]) -> Whole:
+def on_cluster(operation: Operation, refuse: Refuse = refused) -> Whole:
     """An operation on the cluster."""
     return Whole(operation, ResourceType.CLUSTER, lambda request: CLUSTER_NAME, refuse)
+
+
+def on_group(operation: Operation) -> Whole:
+    """An operation on the group of the request."""
+    return Whole(operation, ResourceType.GROUP, lambda request: request.group_id)
+
+
+def on_transactional_id(operation: Operation, refuse: Refuse = refused) -> Whole:
+    """An operation on the transactional id of the request, if it has one."""
+    return Whole(operation, ResourceType.TRANSACTIONAL_ID, lambda request: request.transactional_id, refuse)
 
 
 class Rows(msgspec.Struct, frozen=True):
     """A resource for each row of the request: `rows` is the field with the rows (None in it: all resources).
 
-    `refuse`: the row of the response for a refused row and an error code. `answers`: the response's field of rows.
-    `named`: the name in a row of the response; needed where a request can ask for all resources. `ids_since`: from this
-    version on a row has the id of a topic instead of its name. A row whose id no topic has is answered here with
-    UNKNOWN_TOPIC_ID: when the handler looks, the topic may have come, and nobody has checked the right for it.
+    `answers`: the response's field of rows, which are of class `row`. `named`: the name in a row of the response;
+    needed where a request can ask for all resources. `by_id_from`: from this version on a row has the id of a topic
+    instead of its name. A row whose id no topic has is answered here with UNKNOWN_TOPIC_ID: when the handler looks, the
+    topic may have come, and nobody has checked the right for it.
     """
 
     operation: Operation
@@ -132,10 +132,10 @@ class Rows(msgspec.Struct, frozen=True):
     rows: str
     name: Callable[[Any], str]
     answers: str
-    refuse: Callable[[Any, ErrorCode], Message]
-    empty: Callable[[], Message]
+    row: type[Message]
+    response: type[Message]
+    by_id_from: int
     named: Callable[[Any], str] | None = None
-    ids_since: int = NEVER
 
     @property
     def needs(self) -> Sequence[tuple[Operation, ResourceType, str]]:
@@ -149,27 +149,62 @@ class Rows(msgspec.Struct, frozen=True):
             return Permitted(
                 request, complete=[Shown(self.operation, self.kind, self.answers, self.named).only(access)]
             )
-        has_ids = ctx.api_version >= self.ids_since
-        refused: list[Message] = []
+        has_ids = ctx.api_version >= self.by_id_from
+        refused_rows: list[Message] = []
         allowed: list[Any] = []
         for row in rows:
             yield 1
             name = ctx.broker.topics.name_of(row.topic_id) if has_ids else self.name(row)
             if name is None:
-                refused.append(explained(self.refuse(row, ErrorCode.UNKNOWN_TOPIC_ID), UNKNOWN_ID))
+                refused_rows.append(refused_row(self.row, row, ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_ID))
             elif access.allows(self.operation, self.kind, name):
                 allowed.append(row)
             else:
                 why = access.refusal(self.operation, self.kind, name)
-                refused.append(explained(self.refuse(row, REFUSAL_OF[self.kind]), why))
-        if not refused:
+                refused_rows.append(refused_row(self.row, row, REFUSAL_OF[self.kind], why))
+        if not refused_rows:
             return Permitted(request)
-        complete = _adding(self.answers, refused)
+        complete = adding(self.answers, refused_rows)
         setattr(request, self.rows, allowed)
-        return Permitted(request, None if allowed else complete(self.empty()), [complete])
+        return Permitted(request, None if allowed else complete(self.response()), [complete])
 
 
-def _adding(answers: str, rows: list[Message]) -> Complete:
+def on_each(
+    operation: Operation,
+    kind: ResourceType,
+    request: type[Message],
+    name: Callable[[Any], str] = lambda row: row,
+    named: Callable[[Any], str] | None = None,
+) -> Rows:
+    """A resource for each row of the request. `name`: of a row; a row that is a text is the name itself.
+
+    The arrays of request and response, and the version from which a row names a topic by id, follow from the messages.
+    """
+    theirs, ours = rows_of(request)
+    assert isinstance(theirs.type, Array)
+    assert isinstance(ours.type, Array)
+    row, element = theirs.type.element, ours.type.element
+    assert isinstance(element, type)
+    assert issubclass(element, Message)
+    by_id_from = first_version(row, "topic_id") if isinstance(row, type) else LAST_VERSION + 1
+    response = API_OF[request].response
+    return Rows(operation, kind, theirs.name, name, ours.name, element, response, by_id_from, named)
+
+
+def on_topics(operation: Operation, request: type[Message]) -> Rows:
+    """A topic for each row of the request."""
+    return on_each(operation, ResourceType.TOPIC, request, topic_name, topic_name)
+
+
+def topic_name(row: Any) -> str:
+    """The name of the topic of a row. The field is `topic` or `name`."""
+    name: str = row.name if hasattr(row, "name") else row.topic
+    return name
+
+
+def adding(answers: str, rows: Sequence[Message]) -> Complete:
+    """Make what completes a response with more rows."""
+
     def complete(response: Any) -> Message:
         setattr(response, answers, [*(getattr(response, answers) or ()), *rows])
         made: Message = response
@@ -236,6 +271,13 @@ class OnlyShown(msgspec.Struct, frozen=True):
         setattr(response, shown.answers, rows)
         made: Message = response
         return made
+
+
+def checked_by_handler(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """The steps of an API whose handler leaves out what the sender may not see, because it asks before it does work for
+    a row."""
+    yield 1
+    return Permitted(request)
 
 
 class Special(msgspec.Struct, frozen=True):

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 
 ALL_VERSIONS = 1 << 15
-
-OFFSET_COMMIT = 8
-INIT_PRODUCER_ID = 22
-ADD_PARTITIONS_TO_TXN = 24
-ADD_OFFSETS_TO_TXN = 25
-END_TXN = 26
-TXN_OFFSET_COMMIT = 28
 
 
 class Rule(NamedTuple):
@@ -34,15 +28,15 @@ def _not_fenced_until(version: int) -> tuple[Rule, ...]:
 
 
 RULES: dict[int, tuple[Rule, ...]] = {
-    OFFSET_COMMIT: (
+    ApiKey.OFFSET_COMMIT: (
         Rule(ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION, until=9),
         Rule(ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNSUPPORTED_VERSION, until=9),
     ),
-    INIT_PRODUCER_ID: _not_fenced_until(4),
-    ADD_PARTITIONS_TO_TXN: _not_fenced_until(2),
-    ADD_OFFSETS_TO_TXN: _not_fenced_until(2),
-    END_TXN: _not_fenced_until(2),
-    TXN_OFFSET_COMMIT: (
+    ApiKey.INIT_PRODUCER_ID: _not_fenced_until(4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _not_fenced_until(2),
+    ApiKey.ADD_OFFSETS_TO_TXN: _not_fenced_until(2),
+    ApiKey.END_TXN: _not_fenced_until(2),
+    ApiKey.TXN_OFFSET_COMMIT: (
         *_not_fenced_until(ALL_VERSIONS),
         Rule(ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION, until=6),
         Rule(ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION, until=6),

@@ -10,14 +10,13 @@ import msgspec
 from semel_protocol.api import APIS, Api
 from semel_protocol.codegen import is_flat
 from semel_protocol.fields import Array, Encoded, fields_of
+from semel_protocol.refusals import ERROR_CODES
 from semel_storage.histogram import SECONDS, Histogram
 
 ROWS_MAX: Final = 1_000
 """Rows of one array of a response whose error codes are counted; a longer one would take long."""
 AT_ONCE_S: Final = SECONDS[0]
 """The first bound: requests that wait, or take, no longer are counted together."""
-ERROR_CODES: Final = ("error_code", "partition_error_code")
-"""Fields of responses: the second is Kafka's name in AddPartitionsToTxn."""
 UNKNOWN: Final = -1
 """The key under which requests of APIs that do not exist are counted."""
 

@@ -26,6 +26,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import (
@@ -38,8 +39,21 @@ from semel_protocol.messages.k00_produce import (
     ProduceResponseTopic,
 )
 from semel_protocol.primitives import Buffer
+from semel_protocol.refusals import refused
+from semel_protocol.schema import Message
 
-from semel_broker.answers import InOrder
+from semel_broker.answers import CloseConnectionError, InOrder
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import OWN_RECORDS
+from semel_broker.authorization.requirements import (
+    REFUSAL_OF,
+    Permitted,
+    Requirements,
+    Special,
+    Steps,
+    on_topics,
+    on_transactional_id,
+)
 from semel_broker.context import RequestContext
 from semel_broker.handlers import k00_recompressed as recompressed
 from semel_broker.handlers import k00_transactional as transactional
@@ -55,7 +69,7 @@ from semel_broker.handlers.k00_records import (
     finish_inspections,
 )
 from semel_broker.handlers.k00_transactional import (
-    IDS_VERSION,
+    BY_ID_FROM,
     NO_ADMISSIONS,
     RequestAdmissions,
     Unadmitted,
@@ -80,7 +94,7 @@ Answer = ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None
 
 
 def handle(request: ProduceRequest, ctx: RequestContext) -> Answer | InOrder[ProduceResponse | None]:
-    if ctx.api_version >= IDS_VERSION:
+    if ctx.api_version >= BY_ID_FROM:
         for topic in request.topic_data:
             topic.name = ctx.broker.topics.name_of(topic.topic_id) or ""
     if ctx.broker.topics.recompressing and recompressed.is_wanted(request, ctx):
@@ -344,3 +358,35 @@ def _raise_first_error(response: ProduceResponse) -> None:
             if row.error_code:
                 message = f"{topic.name}-{row.index}: {row.error_message}"
                 raise KafkaError(ErrorCode(row.error_code), message)
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _refuse_all(request: ProduceRequest, code: ErrorCode, why: str) -> Message:
+    if request.acks == ACKS_NONE:
+        raise CloseConnectionError("not_authorized", code=code.name)
+    return refused(request, code, why)
+
+
+def _unanswered(request: ProduceRequest, ctx: RequestContext, access: Access) -> Steps:
+    """acks=0 has no response that could carry a refusal: the connection is closed."""
+    if request.acks == ACKS_NONE:
+        for topic in request.topic_data:
+            yield 1
+            has_id = ctx.api_version >= BY_ID_FROM
+            name = ctx.broker.topics.name_of(topic.topic_id) if has_id else topic.name
+            if name is None:
+                raise CloseConnectionError("refused", code=ErrorCode.UNKNOWN_TOPIC_ID.name)
+            if not access.allows(Operation.WRITE, ResourceType.TOPIC, name):
+                raise CloseConnectionError("not_authorized", code=REFUSAL_OF[ResourceType.TOPIC].name, topic=name)
+    return Permitted(request)
+
+
+NEEDS: Requirements = (
+    Special([], _unanswered),
+    on_transactional_id(Operation.WRITE, _refuse_all),
+    on_topics(Operation.WRITE, ProduceRequest),
+)
+NOT_AUDITED = OWN_RECORDS
+IN_ORDER = True

@@ -13,6 +13,7 @@ from typing import cast
 
 from semel_protocol.batch import BatchHeader, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.fields import first_version
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestTopic
 
 from semel_broker.context import RequestContext
@@ -22,7 +23,7 @@ from semel_broker.txn.admission import Admission
 
 ABORTABLE_VERSION = 11
 JOINING_VERSION = 12
-IDS_VERSION = 13
+BY_ID_FROM = first_version(ProduceRequestTopic, "topic_id")
 
 Identity = tuple[int, int]
 """(producer id, epoch)."""
@@ -68,7 +69,7 @@ def writable(asked: ProduceRequestTopic, index: int, ctx: RequestContext) -> Par
     Raises UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, NOT_LEADER_OR_FOLLOWER, ...
     """
     topics, name = ctx.broker.topics, asked.name
-    if ctx.api_version >= IDS_VERSION:
+    if ctx.api_version >= BY_ID_FROM:
         name = topics.required_by_id(asked.topic_id).name
     partition = topics.partition(name, index)
     topic = topics.get(name)

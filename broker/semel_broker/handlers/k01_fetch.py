@@ -31,8 +31,9 @@ from collections.abc import Coroutine, Iterator
 from itertools import islice
 from typing import Any, cast
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_protocol.fields import Encoded
+from semel_protocol.fields import Encoded, first_version
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
     FetchRequestPartition,
@@ -47,6 +48,8 @@ from semel_protocol.messages.k01_fetch import (
 )
 from semel_storage.segments.segment import CorruptLog
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.context import RequestContext
 from semel_broker.handlers.leader_hints import STALE_LEADER, LeaderHints
 from semel_broker.partitions.partition import READ_COMMITTED, Partition
@@ -61,7 +64,7 @@ WOKEN_PARTITIONS_MAX = 10_000
 UNWOKEN_WAIT_MS = 500
 
 RACK_SINCE = 11
-IDS_SINCE = 13
+BY_ID_FROM = first_version(FetchRequestTopic, "topic_id")
 HINTS_SINCE = 16
 NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDivergingEpoch(), FetchResponseSnapshotId()
 
@@ -166,7 +169,7 @@ class Fetch:
         self._bytes_read = 0
         self._is_decided = False  # an error, or a nearer replica, is answered at once
         self._by_followers = ctx.api_version >= RACK_SINCE and ctx.broker.config.has_replica_selector
-        self._has_ids = ctx.api_version >= IDS_SINCE
+        self._has_ids = ctx.api_version >= BY_ID_FROM
         self._hints = LeaderHints(ctx) if ctx.api_version >= HINTS_SINCE else None
         self._racks: dict[int, str] = {}
         if self._by_followers and request.rack_id:
@@ -369,3 +372,7 @@ class Fetch:
             FetchResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
             for each in (() if self._hints is None else self._hints.leaders())
         ]
+
+
+NEEDS: Requirements = (on_topics(Operation.READ, FetchRequest),)
+NOT_AUDITED = CHANGES_NOTHING

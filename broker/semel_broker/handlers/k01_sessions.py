@@ -14,16 +14,16 @@ from __future__ import annotations
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
-from semel_protocol.messages.k01_fetch import FetchRequest, FetchResponse, FetchResponseTopic
+from semel_protocol.fields import first_version
+from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestTopic, FetchResponse, FetchResponseTopic
 
-from semel_broker.context import RequestContext
-from semel_broker.handlers import Answer, Handler
+from semel_broker.context import Answer, Handler, RequestContext
 from semel_broker.partitions.fetch_sessions import FetchSession
 
 LAST, FIRST = -1, 0
 """Epochs of full fetches."""
 SESSIONS_SINCE: Final = 7
-IDS_SINCE: Final = 13
+BY_ID_FROM: Final = first_version(FetchRequestTopic, "topic_id")
 ROWS_AT_ONCE_MAX: Final = 256
 
 
@@ -45,7 +45,7 @@ def with_sessions(fetch: Handler) -> Handler:
 
 def _session(request: FetchRequest, ctx: RequestContext) -> FetchSession | None:
     """The session of a fetch; None: it has none. Raises as `FetchSessions.used`."""
-    epoch, has_ids = request.session_epoch, ctx.api_version >= IDS_SINCE
+    epoch, has_ids = request.session_epoch, ctx.api_version >= BY_ID_FROM
     if ctx.api_version < SESSIONS_SINCE or (epoch == LAST and request.session_id <= 0):
         return None
     sessions, owner = ctx.broker.fetch_sessions, ctx.principal.name

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
@@ -25,7 +26,10 @@ from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
 )
+from semel_protocol.refusals import refused_row
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.context import RequestContext
 from semel_broker.partitions.partition import (
     EARLIEST_LOCAL,
@@ -78,7 +82,11 @@ def _look_up(
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.api_version < NOT_AVAILABLE_VERSION:
             code = ErrorCode.LEADER_NOT_AVAILABLE
-        return ListOffsetsResponsePartition(partition_index=row.partition_index, error_code=code)
+        return refused_row(ListOffsetsResponsePartition, row, code)
     return ListOffsetsResponsePartition(
         partition_index=row.partition_index, offset=offset, timestamp=timestamp, leader_epoch=epoch
     )
+
+
+NEEDS: Requirements = (on_topics(Operation.DESCRIBE, ListOffsetsRequest),)
+NOT_AUDITED = CHANGES_NOTHING

@@ -13,32 +13,48 @@ leads has leader -1 and LISTENER_NOT_FOUND, before v6 LEADER_NOT_AVAILABLE (KIP-
 
 from __future__ import annotations
 
-from semel_protocol.acls import NOT_ASKED, ResourceType, every_operation
+from functools import partial
+from typing import Any
+
+from semel_protocol.acls import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType, every_operation
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k03_metadata import (
+    ASKED_BY_ID_FROM,
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from semel_protocol.schema import ZERO_UUID
+from semel_protocol.schema import ZERO_UUID, Message
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import Administration, Deed, codes_by
+from semel_broker.authorization.requirements import (
+    REFUSAL_OF,
+    Complete,
+    Permitted,
+    Requirements,
+    Shown,
+    Special,
+    Steps,
+    topic_name,
+)
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import NO_LEADER
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import Broker, RequestContext
+from semel_broker.handlers.k19_create_topics import creation
 from semel_broker.scheduling.turns import Slices
 from semel_broker.topics.advertised_brokers import AdvertisedBroker
 from semel_broker.topics.topics import Topic
 
 LISTENER_NOT_FOUND_VERSION = 6
-ASKED_BY_ID_VERSION = 12
 
 
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     broker = ctx.broker
-    if ctx.api_version < ASKED_BY_ID_VERSION and _has_ids(request):
+    if ctx.api_version < ASKED_BY_ID_FROM and _has_ids(request):
         return _refused(request)
     may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
     slices = ctx.slices()
@@ -177,3 +193,118 @@ async def _create(name: str, broker: Broker, may_create: bool) -> Topic:
     if may_create and name not in INTERNAL_TOPICS:
         return await broker.topics.ensure(name)
     return broker.topics.required(name)
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _check(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """A topic that the request would create needs Create, too. A request for all topics shows those with Describe.
+    Authorized operations are those of the principal (KIP-430).
+
+    A refused topic that was asked for by its id is answered without its name.
+    """
+    complete: list[Complete] = [partial(_with_operations, request, access)]
+    everything = request.topics is None or (ctx.api_version == 0 and not request.topics)
+    if everything:
+        yield 1
+        return Permitted(
+            request,
+            complete=[Shown(Operation.DESCRIBE, ResourceType.TOPIC, "topics", topic_name).only(access), *complete],
+        )
+    may_create = request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
+    allowed: list[Any] = []
+    rows: list[Any] = []
+    for topic in request.topics:
+        yield 1
+        name = _asked_name(topic, ctx)
+        if name is None:
+            unknown = MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic.topic_id)
+            rows.append(unknown)
+            continue
+        is_allowed = access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if is_allowed and may_create and ctx.broker.topics.get(name) is None:
+            is_allowed = _may_create(access, name)
+        if is_allowed:
+            allowed.append(topic)
+            continue
+        row = MetadataResponseTopic(
+            error_code=REFUSAL_OF[ResourceType.TOPIC],
+            name=None if _is_asked_by_id(topic, ctx) else topic.name,  # an id tells no name
+            topic_id=topic.topic_id,
+        )
+        rows.append(row)
+    if not rows:
+        return Permitted(request, complete=complete)
+
+    def with_refused(response: Any) -> Message:
+        response.topics = [*response.topics, *rows]
+        made: Message = response
+        return made
+
+    request.topics = allowed
+    return Permitted(request, complete=[*complete, with_refused])  # the handler runs: all responses have the brokers
+
+
+def _is_asked_by_id(topic: Any, ctx: RequestContext) -> bool:
+    return ctx.api_version >= ASKED_BY_ID_FROM and topic.topic_id != ZERO_UUID
+
+
+def _asked_name(topic: Any, ctx: RequestContext) -> str | None:
+    """The name of a topic that Metadata is asked for; None: it is asked for by an id that no topic has."""
+    if not _is_asked_by_id(topic, ctx):
+        return topic.name or ""
+    found = ctx.broker.topics.get_by_id(topic.topic_id)
+    return None if found is None else found.name
+
+
+def _with_operations(request: MetadataRequest, access: Access, response: Any) -> Message:
+    if request.include_topic_authorized_operations:
+        for topic in response.topics:
+            if not topic.error_code:
+                topic.topic_authorized_operations = access.operations(ResourceType.TOPIC, topic.name)
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = operations_of_cluster(access)
+    made: Message = response
+    return made
+
+
+def operations_of_cluster(access: Access) -> int:
+    """The operations that the sender may do on the cluster, as bits. They need Describe on the cluster."""
+    return (
+        access.operations(ResourceType.CLUSTER)
+        if access.allows_quietly(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        else 0
+    )
+
+
+def _may_create(access: Access, name: str) -> bool:
+    """Create on the cluster allows to create any topic; Create on the topic allows that one."""
+    return access.allows_quietly(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or access.allows(
+        Operation.CREATE, ResourceType.TOPIC, name
+    )
+
+
+def _created(request: MetadataRequest, ctx: RequestContext) -> list[Deed]:
+    """The topics that the request creates because they do not exist."""
+    if not request.topics or not request.allow_auto_topic_creation or not ctx.broker.config.auto_create_topics_enable:
+        return []
+    topics = ctx.broker.topics
+    return [creation(row.name) for row in request.topics if row.name and topics.get(row.name) is None]
+
+
+def _without_creation(request: MetadataRequest) -> None:
+    request.allow_auto_topic_creation = False
+
+
+NEEDS: Requirements = (
+    Special(
+        [
+            (Operation.DESCRIBE, ResourceType.TOPIC, "each row"),
+            (Operation.CREATE, ResourceType.TOPIC, "a topic that is created; or on the cluster"),
+        ],
+        _check,
+    ),
+)
+AUDIT = Administration(_created, codes_by("topics", "name"), without_change=_without_creation)
+LONG_ANSWER = True

@@ -11,22 +11,28 @@ successor: UNKNOWN_TOPIC_ID.
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import KafkaError
+from semel_protocol.fields import first_version
 from semel_protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 
+from semel_broker.authorization.administration import OWN_GROUP
+from semel_broker.authorization.requirements import Requirements, on_group, on_topics
 from semel_broker.config.settings import INT64_MAX
 from semel_broker.context import RequestContext
-from semel_broker.coordination.errors import OFFSET_COMMIT, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.groups.offsets import NO_EXPIRY, OffsetRecord
 from semel_broker.handlers.offset_rows import OffsetRows
 
 EPOCHS_SINCE = 9
-IDS_SINCE = 10
+BY_ID_FROM = first_version(OffsetCommitRequestTopic, "topic_id")
 
 
 async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
@@ -43,14 +49,14 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
             has_epochs=ctx.api_version >= EPOCHS_SINCE,
         )
 
-    id_of = (lambda topic: topic.topic_id) if ctx.api_version >= IDS_SINCE else None
+    id_of = (lambda topic: topic.topic_id) if ctx.api_version >= BY_ID_FROM else None
     rows = OffsetRows(request.topics, ctx, id_of=id_of)
     now_ms = ctx.broker.world.now_ms()
     await rows.check(NO_EXPIRY if request.retention_time_ms < 0 else min(now_ms + request.retention_time_ms, INT64_MAX))
     try:
         await rows.store(store)
     except KafkaError as error:
-        rows.refusal = for_version(error, OFFSET_COMMIT, ctx.api_version).code
+        rows.refusal = for_version(error, ApiKey.OFFSET_COMMIT, ctx.api_version).code
     topics = await rows.answer(
         lambda asked, partitions: OffsetCommitResponseTopic(
             name=asked.name, topic_id=asked.topic_id, partitions=partitions
@@ -58,3 +64,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
         lambda index, code: OffsetCommitResponsePartition(partition_index=index, error_code=code),
     )
     return OffsetCommitResponse(topics=topics)
+
+
+NEEDS: Requirements = (on_group(Operation.READ), on_topics(Operation.READ, OffsetCommitRequest))
+NOT_AUDITED = OWN_GROUP

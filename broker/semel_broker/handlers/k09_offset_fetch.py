@@ -13,8 +13,11 @@ the rows out.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.fields import first_version
 from semel_protocol.messages.k09_offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -23,13 +26,18 @@ from semel_protocol.messages.k09_offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from semel_protocol.refusals import refused, refused_row
+from semel_protocol.schema import Message
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps, on_topics
 from semel_broker.context import RequestContext
 from semel_broker.groups.offsets import CommittedOffset, GroupOffsets
 from semel_broker.scheduling.turns import Slices
 
 GROUPS_VERSION = 8
-IDS_VERSION = 10
+BY_ID_FROM = first_version(OffsetFetchRequestTopic, "topic_id")
 NONE_COMMITTED = CommittedOffset(offset=-1)
 
 Topics = Sequence[OffsetFetchRequestTopic] | None
@@ -75,12 +83,12 @@ async def _group(
         if shard is not None:
             shard.check_fetch(group_id, member_id, member_epoch)
     except KafkaError as error:
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
+        return refused_row(OffsetFetchResponseGroup, group_id, error.code)
     offsets = shard.offsets(group_id) if shard is not None else GroupOffsets()
     book = shard.offset_store if stable and shard is not None else None
     if topics is None:
         topics = _all(offsets, book.unstable(group_id) if book is not None else (), ctx)
-    has_ids = ctx.api_version >= IDS_VERSION
+    has_ids = ctx.api_version >= BY_ID_FROM
     answered = []
     for topic in topics:
         rows = []
@@ -118,7 +126,7 @@ def _all(
             found.setdefault(name, {})[partition] = None
     for name, partition in unstable:
         found.setdefault(name, {})[partition] = None
-    if ctx.api_version < IDS_VERSION:
+    if ctx.api_version < BY_ID_FROM:
         return [OffsetFetchRequestTopic(name=name, partition_indexes=list(rows)) for name, rows in found.items()]
     return [
         OffsetFetchRequestTopic(topic_id=topic.topic_id, partition_indexes=list(rows))
@@ -135,3 +143,73 @@ def _row(partition: int, committed: CommittedOffset, error_code: int) -> OffsetF
         metadata=committed.metadata,
         error_code=error_code,
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+_TOPICS = on_topics(Operation.DESCRIBE, OffsetFetchRequest)
+
+
+def _check(request: OffsetFetchRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on the group, and Describe on each topic; a request for all topics shows those with Describe."""
+    if request.groups:
+        return (yield from _check_groups(request, ctx, access))
+    yield 1
+    if not access.allows(Operation.DESCRIBE, ResourceType.GROUP, request.group_id):
+        return Permitted(request, refused(request, REFUSAL_OF[ResourceType.GROUP]))
+    return (yield from _TOPICS.check(request, ctx, access))
+
+
+def _check_groups(request: OffsetFetchRequest, ctx: RequestContext, access: Access) -> Steps:
+    """As `_check`, for each of several groups (v8)."""
+    allowed: list[Any] = []
+    refused_groups: list[Any] = []
+    hidden: dict[str, list[Any]] = {}
+    everything: dict[str, None] = {}
+    has_ids = ctx.api_version >= BY_ID_FROM
+    for group in request.groups:
+        yield 1
+        if not access.allows(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+            refused_groups.append(refused_row(OffsetFetchResponseGroup, group, REFUSAL_OF[ResourceType.GROUP]))
+            continue
+        allowed.append(group)
+        if group.topics is None:
+            everything[group.group_id] = None
+            continue
+        kept = []
+        for topic in group.topics:
+            yield 1
+            name = ctx.broker.topics.name_of(topic.topic_id) if has_ids else topic.name
+            if name is not None and access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                kept.append(topic)
+            else:
+                code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else REFUSAL_OF[ResourceType.TOPIC]
+                hidden.setdefault(group.group_id, []).append(refused_row(OffsetFetchResponseTopic, topic, code))
+        group.topics = kept
+    request.groups = allowed
+
+    def complete(response: Any) -> Message:
+        for group in response.groups:
+            if group.group_id in everything:
+                group.topics = [
+                    each
+                    for each in group.topics
+                    if access.allows_quietly(Operation.DESCRIBE, ResourceType.TOPIC, each.name)
+                ]
+            if not group.error_code:
+                group.topics = [*group.topics, *hidden.get(group.group_id, ())]
+        response.groups = [*response.groups, *refused_groups]
+        completed: Message = response
+        return completed
+
+    return Permitted(request, None if allowed else complete(OffsetFetchResponse()), [complete])
+
+
+NEEDS: Requirements = (
+    Special(
+        [(Operation.DESCRIBE, ResourceType.GROUP, ""), (Operation.DESCRIBE, ResourceType.TOPIC, "each row")], _check
+    ),
+)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

@@ -7,13 +7,18 @@ COORDINATOR_NOT_AVAILABLE, too. v1 adds the key type, v4 asks for several keys a
 share groups, which this broker does not have: INVALID_REQUEST.
 """
 
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k10_find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FindCoordinatorResponseCoordinator,
 )
+from semel_protocol.refusals import refused, refused_row
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps, adding
 from semel_broker.config.listeners import Endpoint
 from semel_broker.context import RequestContext
 
@@ -46,9 +51,7 @@ async def _row(key: str, key_type: int, ctx: RequestContext) -> FindCoordinatorR
     try:
         node_id, found = await _coordinator(key, key_type, ctx)
     except KafkaError as error:
-        return FindCoordinatorResponseCoordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
-        )
+        return refused_row(FindCoordinatorResponseCoordinator, key, error.code, error.message)
     return FindCoordinatorResponseCoordinator(key=key, node_id=node_id, host=found.host, port=found.port)
 
 
@@ -74,3 +77,42 @@ async def _coordinator(key: str, key_type: int, ctx: RequestContext) -> tuple[in
             "use a listener that all brokers have",
         )
     return stored.value.node_id, endpoint
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _check(request: FindCoordinatorRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on the group or the transactional id, whichever the key is."""
+    kind = ResourceType.TRANSACTIONAL_ID if request.key_type else ResourceType.GROUP
+    code = REFUSAL_OF[kind]
+    if ctx.api_version < KEYS_VERSION:
+        yield 1
+        if access.allows(Operation.DESCRIBE, kind, request.key):
+            return Permitted(request)
+        why = access.refusal(Operation.DESCRIBE, kind, request.key)
+        return Permitted(request, refused(request, code, why))
+    allowed, rows = [], []
+    for key in request.coordinator_keys:
+        yield 1
+        if access.allows(Operation.DESCRIBE, kind, key):
+            allowed.append(key)
+        else:
+            rows.append(refused_row(FindCoordinatorResponseCoordinator, key, code))
+    request.coordinator_keys = allowed
+    complete = adding("coordinators", rows)
+    if not rows:
+        return Permitted(request)
+    return Permitted(request, None if allowed else complete(FindCoordinatorResponse()), [complete])
+
+
+NEEDS: Requirements = (
+    Special(
+        [
+            (Operation.DESCRIBE, ResourceType.GROUP, "groups"),
+            (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "transactional ids"),
+        ],
+        _check,
+    ),
+)
+NOT_AUDITED = CHANGES_NOTHING

@@ -8,9 +8,12 @@ A new member whose connection closes while it waits is removed again: the group 
 assign partitions to it. (Kafka keeps it until its session ends.)
 """
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
+from semel_broker.authorization.administration import OWN_GROUP
+from semel_broker.authorization.requirements import Requirements, on_group
 from semel_broker.context import RequestContext
 from semel_broker.groups.requests import Join, MemberIdRequiredError
 
@@ -61,3 +64,8 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
 def _refused(error: KafkaError, member_id: str, ctx: RequestContext) -> JoinGroupResponse:
     no_protocol = None if ctx.api_version >= NULLABLE_PROTOCOL_VERSION else ""
     return JoinGroupResponse(error_code=error.code, protocol_name=no_protocol, member_id=member_id)
+
+
+NEEDS: Requirements = (on_group(Operation.READ),)
+NOT_AUDITED = OWN_GROUP
+LONG_ANSWER = True

@@ -7,10 +7,13 @@ that.
 
 from collections.abc import Sequence
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
+from semel_broker.authorization.administration import OWN_GROUP
+from semel_broker.authorization.requirements import Requirements, on_group
 from semel_broker.context import RequestContext
 
 MEMBERS_VERSION = 3
@@ -39,3 +42,7 @@ async def _leave(group_id: str, members: Sequence[Identity], ctx: RequestContext
     if group_id and ctx.broker.topics.get(CONSUMER_OFFSETS) is None:
         return [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
     return await (await groups.shard(group_id)).leave(group_id, members)
+
+
+NEEDS: Requirements = (on_group(Operation.READ),)
+NOT_AUDITED = OWN_GROUP

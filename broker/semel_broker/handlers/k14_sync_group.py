@@ -4,9 +4,12 @@ Answered once the leader's assignments are durable. v3 adds the instance id, v5 
 (INCONSISTENT_GROUP_PROTOCOL without it).
 """
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
+from semel_broker.authorization.administration import OWN_GROUP
+from semel_broker.authorization.requirements import Requirements, on_group
 from semel_broker.context import RequestContext
 from semel_broker.groups.requests import Sync
 
@@ -32,3 +35,7 @@ async def handle(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupRes
     return SyncGroupResponse(
         protocol_type=synced.protocol_type, protocol_name=synced.protocol, assignment=synced.assignment
     )
+
+
+NEEDS: Requirements = (on_group(Operation.READ),)
+NOT_AUDITED = OWN_GROUP

@@ -7,7 +7,9 @@ Metadata and assignments of members are shown while the group is Stable. v3 adds
 instance id.
 """
 
-from semel_protocol.acls import ResourceType, every_operation
+from typing import Any
+
+from semel_protocol.acls import Operation, ResourceType, every_operation
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k15_describe_groups import (
     DescribeGroupsRequest,
@@ -15,7 +17,12 @@ from semel_protocol.messages.k15_describe_groups import (
     DescribeGroupsResponseGroup,
     DescribeGroupsResponseMember,
 )
+from semel_protocol.refusals import refused_row
+from semel_protocol.schema import Message
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Permitted, Requirements, Special, Steps, on_each
 from semel_broker.context import RequestContext
 from semel_broker.groups.group import Group, GroupState
 
@@ -39,7 +46,7 @@ async def _describe(group_id: str, ctx: RequestContext) -> DescribeGroupsRespons
     try:
         shard = await ctx.broker.groups.shards.ready_if_any(group_id)
     except KafkaError as error:
-        return DescribeGroupsResponseGroup(group_id=group_id, error_code=error.code)
+        return refused_row(DescribeGroupsResponseGroup, group_id, error.code)
     group = shard.groups.get(group_id) if shard is not None else None
     if group is None:
         return _not_found(group_id, f"there is no group {group_id}", ctx)
@@ -74,3 +81,30 @@ def _members(group: Group, stable: bool) -> list[DescribeGroupsResponseMember]:
         )
         for member in group.members.values()
     ]
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+_ROWS = on_each(Operation.DESCRIBE, ResourceType.GROUP, DescribeGroupsRequest)
+
+
+def _check(request: DescribeGroupsRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on each group; with the authorized operations if the request asks for them (KIP-430)."""
+    permitted = yield from _ROWS.check(request, ctx, access)
+    if not request.include_authorized_operations:
+        return permitted
+
+    def with_operations(response: Any) -> Message:
+        for group in response.groups:
+            if not group.error_code:
+                group.authorized_operations = access.operations(ResourceType.GROUP, group.group_id)
+        made: Message = response
+        return made
+
+    return Permitted(permitted.request, permitted.answer, [*permitted.complete, with_operations])
+
+
+NEEDS: Requirements = (Special([(Operation.DESCRIBE, ResourceType.GROUP, "each row")], _check),)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

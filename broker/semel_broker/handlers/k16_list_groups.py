@@ -3,8 +3,11 @@
 v4 filters by state, v5 by type; names are compared without case.
 """
 
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, Shown
 from semel_broker.context import RequestContext
 from semel_broker.groups.group import Group
 
@@ -27,3 +30,12 @@ def _row(group: Group) -> ListGroupsResponseGroup:
         group_state=group.shown_state,
         group_type=group.type_name,
     )
+
+
+NEEDS: Requirements = (
+    Shown(
+        Operation.DESCRIBE, ResourceType.GROUP, "groups", lambda row: row.group_id, unless_cluster=Operation.DESCRIBE
+    ),
+)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

@@ -11,6 +11,8 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 from semel_broker.answers import CloseConnectionError
+from semel_broker.authorization.administration import LOGIN
+from semel_broker.authorization.requirements import Requirements
 from semel_broker.context import RequestContext
 from semel_broker.security.sasl.session import FAILED, SaslRefusal, SaslSession
 
@@ -37,3 +39,8 @@ def session_of(ctx: RequestContext) -> SaslSession:
         do="let the client use security.protocol=PLAINTEXT or SSL, or give the listener SASL",
     )
     raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "this listener has no SASL: use security.protocol=PLAINTEXT or SSL")
+
+
+NEEDS: Requirements = ()
+"""The request comes before there is a principal."""
+NOT_AUDITED = LOGIN

@@ -2,14 +2,13 @@
 
 The first request of a connection. A version that is not served is answered in the layout of version 0 with
 UNSUPPORTED_VERSION and the version range of this API, so that the client can use a lower version (KIP-511). Every
-minimum is 0, also for APIs that refuse version 0: see `semel_protocol.api.Api`. v3 adds the features (KIP-584):
+minimum is 0, also for APIs that refuse version 0: see `semel_protocol.declaration.Api`. v3 adds the features (KIP-584):
 `group.version` and `transaction.version`.
 """
 
 from __future__ import annotations
 
-from functools import cache
-
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k18_api_versions import (
     ApiVersionsRequest,
@@ -17,11 +16,12 @@ from semel_protocol.messages.k18_api_versions import (
     ApiVersionsResponseApiKey,
 )
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.context import RequestContext
 from semel_broker.handlers.api_versions import finalized_features, offered, supported_features
 
-_KEY = 18
 FEATURES_SINCE = 3
 FEATURES_EPOCH = 0
 """The epoch of the finalized features, which do not change while a broker runs."""
@@ -39,21 +39,16 @@ def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsRespo
 
 def unsupported_version(config: BrokerConfig) -> ApiVersionsResponse:
     """The answer to an ApiVersions request of a version that is not served; encode it as version 0."""
-    rows = [row for row in _rows(config, has_telemetry=False) if row.api_key == _KEY]
+    rows = [row for row in _rows(config, has_telemetry=False) if row.api_key == ApiKey.API_VERSIONS]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=rows)
 
 
 def _rows(config: BrokerConfig, *, has_telemetry: bool) -> list[ApiVersionsResponseApiKey]:
-    versions = offered(config, has_telemetry=has_telemetry)
     return [
-        ApiVersionsResponseApiKey(api_key=key, min_version=versions[key][0], max_version=versions[key][1])
-        for key in _served()
-        if key in versions
+        ApiVersionsResponseApiKey(api_key=key, min_version=first, max_version=last)
+        for key, (first, last) in sorted(offered(config, has_telemetry=has_telemetry).items())
     ]
 
 
-@cache
-def _served() -> list[int]:
-    from semel_broker.handlers import HANDLERS  # the package imports this handler
-
-    return sorted(HANDLERS)
+NEEDS: Requirements = ()
+NOT_AUDITED = CHANGES_NOTHING

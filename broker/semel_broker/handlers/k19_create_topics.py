@@ -15,7 +15,10 @@ Before, the topic is created, and the client is throttled.
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
+from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k19_create_topics import (
     CreateTopicsRequest,
@@ -24,7 +27,12 @@ from semel_protocol.messages.k19_create_topics import (
     CreateTopicsResponseConfig,
     CreateTopicsResponseTopic,
 )
+from semel_protocol.refusals import refused_row
+from semel_protocol.schema import Message
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import Administration, Deed, codes_by
+from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS, NewTopic
 from semel_broker.config.edits import replaced
 from semel_broker.config.topic_configs import describe
@@ -52,9 +60,7 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given twice; give it once")
             rows[topic.name] = await _create(topic, request.validate_only, mutations, ctx)
         except KafkaError as error:
-            rows[topic.name] = CreateTopicsResponseTopic(
-                name=topic.name, error_code=error.code, error_message=error.message
-            )
+            rows[topic.name] = refused_row(CreateTopicsResponseTopic, topic, error.code, error.message)
     return CreateTopicsResponse(topics=list(rows.values()), throttle_time_ms=throttle_ms(mutations))
 
 
@@ -96,3 +102,55 @@ def _configs(asked: CreateTopicsRequestTopic) -> dict[str, str | None]:
         if config.value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} has no value; give one or leave the setting out")
     return replaced([(config.name, config.value) for config in asked.configs])
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _check(request: CreateTopicsRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Create on the cluster, or on each topic. Settings are shown with DescribeConfigs on the topic (KIP-525)."""
+    yield 1
+    everywhere = access.allows_quietly(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    allowed, rows = [], []
+    for topic in request.topics:
+        yield 1
+        if everywhere or access.allows(Operation.CREATE, ResourceType.TOPIC, topic.name):
+            allowed.append(topic)
+        else:
+            why = access.refusal(Operation.CREATE, ResourceType.TOPIC, topic.name)
+            rows.append(refused_row(CreateTopicsResponseTopic, topic, REFUSAL_OF[ResourceType.TOPIC], why))
+    request.topics = allowed
+
+    def complete(response: Any) -> Message:
+        for topic in response.topics:
+            if not topic.error_code and not access.allows_quietly(
+                Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name
+            ):
+                topic.topic_config_error_code = REFUSAL_OF[ResourceType.TOPIC]
+                topic.configs, topic.num_partitions, topic.replication_factor = [], -1, -1
+        response.topics = [*response.topics, *rows]
+        made: Message = response
+        return made
+
+    answer = None if allowed or not rows else complete(CreateTopicsResponse())
+    return Permitted(request, answer, [complete])
+
+
+def creation(name: str, changes: Sequence[str] = ()) -> Deed:
+    """The creation of a topic, which the right on the cluster allows, too."""
+    rights = [(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME), (Operation.CREATE, ResourceType.TOPIC, name)]
+    return Deed(rights, name, Operation.CREATE, ResourceType.TOPIC, name, changes)
+
+
+def _created(request: CreateTopicsRequest, ctx: RequestContext) -> list[Deed]:
+    if request.validate_only:
+        return []
+    return [creation(row.name, [f"{each.name} is set" for each in row.configs]) for row in request.topics]
+
+
+NEEDS: Requirements = (
+    Special(
+        [(Operation.CREATE, ResourceType.CLUSTER, "or:"), (Operation.CREATE, ResourceType.TOPIC, "each row")], _check
+    ),
+)
+AUDIT = Administration(_created, codes_by("topics", "name"))

@@ -6,11 +6,14 @@ names the last committed token, so that a restarted driver knows which work is d
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.messages.k20001_begin_transaction_group import (
     BeginTransactionGroupRequest,
     BeginTransactionGroupResponse,
 )
 
+from semel_broker.authorization.administration import OWN_RECORDS
+from semel_broker.authorization.requirements import Requirements, Whole
 from semel_broker.context import RequestContext
 from semel_broker.txn.model.group_state import Begin
 
@@ -21,3 +24,20 @@ async def handle(request: BeginTransactionGroupRequest, ctx: RequestContext) -> 
     return BeginTransactionGroupResponse(
         group_epoch=group.epoch, decided_token=group.decided_token, decided_epoch=group.decided_epoch
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def group_prefix(group: str) -> str:
+    """The transactional id that stands for a transaction group: the prefix of its members."""
+    return f"{group}/"
+
+
+def on_transaction_group(operation: Operation) -> Whole:
+    """An operation on the transaction group of the request."""
+    return Whole(operation, ResourceType.TRANSACTIONAL_ID, lambda request: group_prefix(request.group))
+
+
+NEEDS: Requirements = (on_transaction_group(Operation.WRITE),)
+NOT_AUDITED = OWN_RECORDS

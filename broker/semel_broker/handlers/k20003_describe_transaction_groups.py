@@ -6,6 +6,7 @@ a group.
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.messages.k20003_describe_transaction_groups import (
     DescribeTransactionGroupsRequest,
     DescribeTransactionGroupsResponse,
@@ -13,7 +14,10 @@ from semel_protocol.messages.k20003_describe_transaction_groups import (
     DescribeTransactionGroupsResponseMember,
 )
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_each
 from semel_broker.context import RequestContext
+from semel_broker.handlers.k20001_begin_transaction_group import group_prefix
 from semel_broker.txn.model.metadata import TransactionMetadata
 from semel_broker.txn.transaction_groups import GroupListing
 
@@ -51,3 +55,16 @@ def _member(txn: TransactionMetadata) -> DescribeTransactionGroupsResponseMember
         transaction_state=txn.state.label,
         transaction_start_time_ms=txn.start_ms,
     )
+
+
+NEEDS: Requirements = (
+    on_each(
+        Operation.DESCRIBE,
+        ResourceType.TRANSACTIONAL_ID,
+        DescribeTransactionGroupsRequest,
+        group_prefix,
+        lambda row: group_prefix(row.group),
+    ),
+)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

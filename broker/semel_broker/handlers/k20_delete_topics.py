@@ -6,6 +6,9 @@ INVALID_TOPIC_EXCEPTION: an internal topic. POLICY_VIOLATION: delete.topic.enabl
 THROTTLING_QUOTA_EXCEEDED (from v5 on): the client is above its quota controller_mutation_rate (KIP-599).
 """
 
+from typing import Any
+
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k20_delete_topics import (
     DeleteTopicsRequest,
@@ -13,8 +16,20 @@ from semel_protocol.messages.k20_delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicsResponseTopic,
 )
+from semel_protocol.refusals import refused_row
 from semel_protocol.schema import ZERO_UUID
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import Administration, Codes, Deed, deed_on
+from semel_broker.authorization.requirements import (
+    REFUSAL_OF,
+    UNKNOWN_ID,
+    Permitted,
+    Requirements,
+    Special,
+    Steps,
+    adding,
+)
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import RequestContext
 from semel_broker.security.quotas.client_quotas import Mutations, throttle_ms
@@ -67,3 +82,63 @@ def _name_of(asked: DeleteTopicsRequestTopic, ctx: RequestContext) -> str:
     if asked.topic_id == ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a topic's name nor its id is given; give one of them")
     return ctx.broker.topics.required_by_id(asked.topic_id).name
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _check(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Delete on each topic. An id of a topic that the principal may not describe is refused without its name."""
+    code = REFUSAL_OF[ResourceType.TOPIC]
+    names, topics, rows = [], [], []
+    for name in request.topic_names:
+        yield 1
+        if access.allows(Operation.DELETE, ResourceType.TOPIC, name):
+            names.append(name)
+        else:
+            rows.append(DeleteTopicsResponseTopic(name=name, error_code=code))
+    for asked in request.topics:
+        yield 1
+        if asked.name is None and asked.topic_id == ZERO_UUID:
+            topics.append(asked)  # it names nothing: the handler refuses it
+            continue
+        name = asked.name if asked.name is not None else ctx.broker.topics.name_of(asked.topic_id)
+        if name is None:
+            rows.append(refused_row(DeleteTopicsResponseTopic, asked, ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_ID))
+            continue
+        if access.allows(Operation.DELETE, ResourceType.TOPIC, name):
+            topics.append(asked)
+            continue
+        shown = (
+            asked.name
+            if asked.name is not None or access.allows_quietly(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            else None
+        )
+        rows.append(DeleteTopicsResponseTopic(name=shown, topic_id=asked.topic_id, error_code=code))
+    if not rows:
+        return Permitted(request)
+    request.topic_names, request.topics = names, topics
+    complete = adding("responses", rows)
+    left = names or topics
+    return Permitted(request, None if left else complete(DeleteTopicsResponse()), [complete])
+
+
+def _deletions(request: DeleteTopicsRequest, ctx: RequestContext) -> list[Deed]:
+    deeds = [deed_on(Operation.DELETE, ResourceType.TOPIC, name) for name in request.topic_names]
+    for row in request.topics:
+        found = ctx.broker.topics.get_by_id(row.topic_id) if row.topic_id != ZERO_UUID else None
+        name = row.name if row.name is not None else (found.name if found is not None else None)
+        if name is not None:
+            deeds.append(
+                deed_on(Operation.DELETE, ResourceType.TOPIC, name, key=name if row.name is not None else row.topic_id)
+            )
+    return deeds
+
+
+def _codes(response: Any, deeds: list[Deed]) -> Codes:
+    by_name: Codes = {row.name: row.error_code for row in response.responses}
+    return by_name | {row.topic_id: row.error_code for row in response.responses if row.topic_id != ZERO_UUID}
+
+
+NEEDS: Requirements = (Special([(Operation.DELETE, ResourceType.TOPIC, "each row")], _check),)
+AUDIT = Administration(_deletions, _codes)

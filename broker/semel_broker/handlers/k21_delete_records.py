@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsRequest,
@@ -17,6 +18,8 @@ from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsResponseTopic,
 )
 
+from semel_broker.authorization.administration import Administration, Deed, codes_by, deed_on
+from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import RequestContext
 from semel_broker.partitions.partition import Partition
@@ -51,3 +54,22 @@ def _delete(
             partition_index=row.partition_index, low_watermark=-1, error_code=error.code
         )
     return DeleteRecordsResponsePartition(partition_index=row.partition_index, low_watermark=low_watermark)
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _deletions(request: DeleteRecordsRequest, ctx: RequestContext) -> list[Deed]:
+    return [
+        deed_on(
+            Operation.DELETE,
+            ResourceType.TOPIC,
+            row.name,
+            [f"partition {each.partition_index}: below offset {each.offset}" for each in row.partitions],
+        )
+        for row in request.topics
+    ]
+
+
+NEEDS: Requirements = (on_topics(Operation.DELETE, DeleteRecordsRequest),)
+AUDIT = Administration(_deletions, codes_by("topics", "name"))

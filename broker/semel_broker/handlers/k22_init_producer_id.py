@@ -12,11 +12,17 @@ group that a member joins, and the error message.
 
 from __future__ import annotations
 
+from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from semel_protocol.refusals import refused
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import Administration, Deed, code_of_all, deed_on
+from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps
 from semel_broker.context import RequestContext
-from semel_broker.coordination.errors import INIT_PRODUCER_ID, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.coordination.producer_owners import owner_of
 
 
@@ -41,7 +47,7 @@ async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitPro
             group_epoch=request.group_epoch,
         )
     except KafkaError as error:
-        raise for_version(error, INIT_PRODUCER_ID, ctx.api_version) from None
+        raise for_version(error, ApiKey.INIT_PRODUCER_ID, ctx.api_version) from None
     assert step.answer is not None
     return InitProducerIdResponse(
         producer_id=step.answer.producer_id,
@@ -49,3 +55,44 @@ async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitPro
         ongoing_txn_producer_id=step.kept.producer_id,
         ongoing_txn_producer_epoch=step.kept.epoch,
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _check(request: InitProducerIdRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Write on the transactional id; without one IdempotentWrite on the cluster, or Write on any topic (KIP-679)."""
+    yield 1
+    if request.transactional_id is not None:
+        if access.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            return Permitted(request)
+        why = access.refusal(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        return Permitted(request, refused(request, REFUSAL_OF[ResourceType.TRANSACTIONAL_ID], why))
+    if access.allows_any(Operation.WRITE, ResourceType.TOPIC) or access.allows(
+        Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        return Permitted(request)
+    why = access.refusal(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+    return Permitted(request, refused(request, REFUSAL_OF[ResourceType.CLUSTER], why))
+
+
+def _fencing(request: InitProducerIdRequest, ctx: RequestContext) -> list[Deed]:
+    """It fences the earlier producer of the transactional id, and aborts its transaction."""
+    name = request.transactional_id
+    return (
+        []
+        if name is None
+        else [deed_on(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name, ["fences an earlier producer"])]
+    )
+
+
+NEEDS: Requirements = (
+    Special(
+        [
+            (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "with a transactional id"),
+            (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "without one; or Write on any topic"),
+        ],
+        _check,
+    ),
+)
+AUDIT = Administration(_fencing, code_of_all)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -17,7 +18,10 @@ from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochResponsePartition,
     OffsetForLeaderEpochResponseTopic,
 )
+from semel_protocol.refusals import refused_row
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.context import RequestContext
 
 
@@ -39,5 +43,9 @@ def _row(
         partition.check_leader_epoch(wanted.current_leader_epoch)
         epoch, end_offset = partition.log.epochs.end_offset_for(wanted.leader_epoch, partition.end_offset)
     except KafkaError as error:
-        return OffsetForLeaderEpochResponsePartition(partition=wanted.partition, error_code=error.code)
+        return refused_row(OffsetForLeaderEpochResponsePartition, wanted, error.code)
     return OffsetForLeaderEpochResponsePartition(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+NEEDS: Requirements = (on_topics(Operation.DESCRIBE, OffsetForLeaderEpochRequest),)
+NOT_AUDITED = CHANGES_NOTHING

@@ -6,6 +6,10 @@ OPERATION_NOT_ATTEMPTED. v4 and later are for requests between brokers and are n
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from semel_protocol.acls import Operation, ResourceType
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -13,9 +17,14 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnResponsePartition,
     AddPartitionsToTxnResponseTopic,
 )
+from semel_protocol.refusals import refused_row
+from semel_protocol.schema import Message
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import OWN_RECORDS
+from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps
 from semel_broker.context import RequestContext
-from semel_broker.coordination.errors import ADD_PARTITIONS_TO_TXN, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.state import check_named
@@ -36,7 +45,7 @@ async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> Add
         shard = await ctx.broker.transactions.shards.ready(transactional_id)
         await shard.add_partitions(transactional_id, producer, partitions, connection=ctx.connection)
     except KafkaError as error:
-        code = for_version(error, ADD_PARTITIONS_TO_TXN, ctx.api_version).code
+        code = for_version(error, ApiKey.ADD_PARTITIONS_TO_TXN, ctx.api_version).code
     return _response(request, dict.fromkeys(partitions, code))
 
 
@@ -64,3 +73,45 @@ def _response(
             for topic in request.v3_and_below_topics
         ]
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _check(request: AddPartitionsToTxnRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Write on the transactional id and on each topic. All partitions are added, or none."""
+    yield 1
+    if not access.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+        return Permitted(request, _refused(request, lambda name: REFUSAL_OF[ResourceType.TRANSACTIONAL_ID]))
+    refused: set[str] = set()
+    for topic in request.v3_and_below_topics:
+        yield 1
+        if not access.allows(Operation.WRITE, ResourceType.TOPIC, topic.name):
+            refused.add(topic.name)
+    if not refused:
+        return Permitted(request)
+    return Permitted(
+        request,
+        _refused(
+            request,
+            lambda name: REFUSAL_OF[ResourceType.TOPIC] if name in refused else ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ),
+    )
+
+
+def _refused(request: AddPartitionsToTxnRequest, code_of: Callable[[str], ErrorCode]) -> Message:
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            refused_row(AddPartitionsToTxnResponseTopic, topic, code_of(topic.name))
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+NEEDS: Requirements = (
+    Special(
+        [(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, ""), (Operation.WRITE, ResourceType.TOPIC, "each row")],
+        _check,
+    ),
+)
+NOT_AUDITED = OWN_RECORDS

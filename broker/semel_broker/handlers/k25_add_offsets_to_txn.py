@@ -5,11 +5,15 @@ Served: v0 to v4. It adds the partition of `__consumer_offsets` that holds the g
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
+from semel_broker.authorization.administration import OWN_RECORDS
+from semel_broker.authorization.requirements import Requirements, on_group, on_transactional_id
 from semel_broker.context import RequestContext
-from semel_broker.coordination.errors import ADD_OFFSETS_TO_TXN, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.state import check_named
 
@@ -23,5 +27,9 @@ async def handle(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOff
         shard = await transactions.shards.ready(request.transactional_id)
         await shard.add_partitions(request.transactional_id, producer, [partition], connection=ctx.connection)
     except KafkaError as error:
-        raise for_version(error, ADD_OFFSETS_TO_TXN, ctx.api_version) from None
+        raise for_version(error, ApiKey.ADD_OFFSETS_TO_TXN, ctx.api_version) from None
     return AddOffsetsToTxnResponse()
+
+
+NEEDS: Requirements = (on_transactional_id(Operation.WRITE), on_group(Operation.READ))
+NOT_AUDITED = OWN_RECORDS

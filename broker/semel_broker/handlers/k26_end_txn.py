@@ -8,11 +8,15 @@ transaction: the request itself does not say which transaction it belongs to.
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 
+from semel_broker.authorization.administration import OWN_RECORDS
+from semel_broker.authorization.requirements import Requirements, on_transactional_id
 from semel_broker.context import RequestContext
-from semel_broker.coordination.errors import END_TXN, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.requests import BUMPING_VERSION, End
 from semel_broker.txn.model.state import check_named
@@ -32,5 +36,9 @@ async def handle(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
         shard = await ctx.broker.transactions.shards.ready(request.transactional_id)
         producer = await shard.end(request.transactional_id, ask, connection=0 if bumps else ctx.connection)
     except KafkaError as error:
-        raise for_version(error, END_TXN, ctx.api_version) from None
+        raise for_version(error, ApiKey.END_TXN, ctx.api_version) from None
     return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+NEEDS: Requirements = (on_transactional_id(Operation.WRITE),)
+NOT_AUDITED = OWN_RECORDS

@@ -7,6 +7,7 @@ the message.
 
 from __future__ import annotations
 
+from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequest,
@@ -16,7 +17,11 @@ from semel_protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersResponsePartition,
     WriteTxnMarkersResponseTopic,
 )
+from semel_protocol.refusals import first_error, refused, refused_row
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import Administration, Codes, Deed
+from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps
 from semel_broker.context import RequestContext
 from semel_broker.txn.model.identity import ProducerIdentity
 
@@ -49,7 +54,55 @@ async def _abort(
         ctx.broker.log.warning(
             "marker_refused", topic=topic, partition=index, producer=str(producer), by=str(ctx.client), error=str(error)
         )
-        return WriteTxnMarkersResponsePartition(
-            partition_index=index, error_code=error.code, error_message=error.message
-        )
+        return refused_row(WriteTxnMarkersResponsePartition, index, error.code, error.message)
     return WriteTxnMarkersResponsePartition(partition_index=index)
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _check(request: WriteTxnMarkersRequest, ctx: RequestContext, access: Access) -> Steps:
+    """ClusterAction, or Alter on the cluster: an operator's tool aborts a hanging transaction with this request."""
+    yield 1
+    if access.allows_quietly(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME) or access.allows(
+        Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        return Permitted(request)
+    return Permitted(request, refused(request, REFUSAL_OF[ResourceType.CLUSTER]))
+
+
+def _written(request: WriteTxnMarkersRequest, ctx: RequestContext) -> list[Deed]:
+    rights = [(each, ResourceType.CLUSTER, CLUSTER_NAME) for each in (Operation.CLUSTER_ACTION, Operation.ALTER)]
+    return [
+        Deed(
+            rights,
+            topic.name,
+            Operation.ALTER,
+            ResourceType.TOPIC,
+            topic.name,
+            [
+                f"partition {index}: {'commit' if marker.transaction_result else 'abort'} of producer "
+                f"{marker.producer_id}, epoch {marker.producer_epoch}"
+                for index in topic.partition_indexes
+            ],
+        )
+        for marker in request.markers
+        for topic in marker.topics
+    ]
+
+
+def _codes(response: WriteTxnMarkersResponse, deeds: list[Deed]) -> Codes:
+    found: Codes = {}
+    for marker in response.markers:
+        for topic in marker.topics:
+            found[topic.name] = found.get(topic.name) or first_error(topic)
+    return found
+
+
+NEEDS: Requirements = (
+    Special(
+        [(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "or:"), (Operation.ALTER, ResourceType.CLUSTER, "")], _check
+    ),
+)
+AUDIT = Administration(_written, _codes, refuses_itself=True)
+LONG_ANSWER = True

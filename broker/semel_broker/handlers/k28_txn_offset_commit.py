@@ -11,7 +11,10 @@ belongs to.
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import KafkaError
+from semel_protocol.fields import first_version
 from semel_protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -21,8 +24,10 @@ from semel_protocol.messages.k28_txn_offset_commit import (
 )
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
+from semel_broker.authorization.administration import OWN_RECORDS
+from semel_broker.authorization.requirements import Requirements, on_group, on_topics, on_transactional_id
 from semel_broker.context import RequestContext
-from semel_broker.coordination.errors import TXN_OFFSET_COMMIT, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.coordination.journal import RecordProducer
 from semel_broker.coordination.producer_owners import owner_of
 from semel_broker.groups.offsets import OffsetRecord
@@ -30,16 +35,16 @@ from semel_broker.handlers.offset_rows import OffsetRows
 from semel_broker.txn.model.state import check_named
 
 JOINING_VERSION = 5
-IDS_SINCE = 6
+BY_ID_FROM = first_version(TxnOffsetCommitRequestTopic, "topic_id")
 
 
 async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
-    id_of = (lambda topic: topic.topic_id) if ctx.api_version >= IDS_SINCE else None
+    id_of = (lambda topic: topic.topic_id) if ctx.api_version >= BY_ID_FROM else None
     rows = OffsetRows(request.topics, ctx, id_of=id_of)
     try:
         await _commit(request, ctx, rows)
     except KafkaError as error:
-        rows.refusal = for_version(error, TXN_OFFSET_COMMIT, ctx.api_version).code
+        rows.refusal = for_version(error, ApiKey.TXN_OFFSET_COMMIT, ctx.api_version).code
     topics = await rows.answer(
         lambda asked, partitions: TxnOffsetCommitResponseTopic(
             name=asked.name, topic_id=asked.topic_id, partitions=partitions
@@ -86,3 +91,11 @@ async def _commit(
         await rows.store(store)
     finally:
         admission.close()
+
+
+NEEDS: Requirements = (
+    on_transactional_id(Operation.WRITE),
+    on_group(Operation.READ),
+    on_topics(Operation.READ, TxnOffsetCommitRequest),
+)
+NOT_AUDITED = OWN_RECORDS

@@ -18,6 +18,8 @@ from semel_protocol.messages.k29_describe_acls import (
     DescribeAclsResponseResource,
 )
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.context import RequestContext
 from semel_broker.security.acl_store import AclStore
 
@@ -74,3 +76,7 @@ def known(kind: Any, code: int) -> Any:
         return kind(code)
     except ValueError:
         return kind.UNKNOWN
+
+
+NEEDS: Requirements = (on_cluster(Operation.DESCRIBE),)
+NOT_AUDITED = CHANGES_NOTHING

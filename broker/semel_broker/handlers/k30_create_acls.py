@@ -7,7 +7,9 @@ too many.
 
 from __future__ import annotations
 
-from semel_protocol.acls import Acl, Operation, PatternType, Permission, ResourceType
+from typing import Any
+
+from semel_protocol.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k30_create_acls import (
     CreateAclsRequest,
@@ -16,6 +18,8 @@ from semel_protocol.messages.k30_create_acls import (
     CreateAclsResponseResult,
 )
 
+from semel_broker.authorization.administration import Administration, Deed, codes_by_position, deed_on
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.context import RequestContext
 from semel_broker.handlers.k29_describe_acls import acls_of, known
 
@@ -65,3 +69,37 @@ def _acl(asked: CreateAclsRequestCreation) -> Acl:
         known(Operation, asked.operation),
         known(Permission, asked.permission_type),
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _creations(request: CreateAclsRequest, ctx: RequestContext) -> list[Deed]:
+    return [
+        deed_on(
+            Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, [shown_acl(row, row.resource_pattern_type)], key=at
+        )
+        for at, row in enumerate(request.creations)
+    ]
+
+
+def shown_acl(row: Any, pattern: int) -> str:
+    """The entry of a row, as a line of the audit has it."""
+    try:
+        kinds = ResourceType(row.resource_type), PatternType(pattern)
+        acl = Acl(
+            kinds[0],
+            row.resource_name,
+            kinds[1],
+            row.principal,
+            row.host,
+            Operation(row.operation),
+            Permission(row.permission_type),
+        )
+    except ValueError:
+        return "an entry with unknown numbers"
+    return str(acl)
+
+
+NEEDS: Requirements = (on_cluster(Operation.ALTER),)
+AUDIT = Administration(_creations, codes_by_position("results"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from semel_protocol.acls import Acl
+from semel_protocol.acls import CLUSTER_NAME, Acl, Operation, ResourceType
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k31_delete_acls import (
     DeleteAclsRequest,
@@ -21,8 +21,11 @@ from semel_protocol.messages.k31_delete_acls import (
     DeleteAclsResponseMatchingAcl,
 )
 
+from semel_broker.authorization.administration import Administration, Codes, Deed, deed_on
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.context import RequestContext
 from semel_broker.handlers.k29_describe_acls import acls_of, filter_of
+from semel_broker.handlers.k30_create_acls import shown_acl
 
 
 async def handle(request: DeleteAclsRequest, ctx: RequestContext) -> DeleteAclsResponse:
@@ -70,3 +73,25 @@ def _row(acl: Acl) -> DeleteAclsResponseMatchingAcl:
         operation=acl.operation,
         permission_type=acl.permission,
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _deletions(request: DeleteAclsRequest, ctx: RequestContext) -> list[Deed]:
+    return [
+        deed_on(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, key=at) for at, _ in enumerate(request.filters)
+    ]
+
+
+def _codes(response: DeleteAclsResponse, deeds: list[Deed]) -> Codes:
+    """The response has the entries that the filters have found."""
+    for deed, row in zip(deeds, response.filter_results, strict=False):
+        deed.changes = [f"without {shown_acl(each, each.pattern_type)}" for each in row.matching_acls] or [
+            "no entry found"
+        ]
+    return {at: row.error_code for at, row in enumerate(response.filter_results)}
+
+
+NEEDS: Requirements = (on_cluster(Operation.ALTER),)
+AUDIT = Administration(_deletions, _codes)

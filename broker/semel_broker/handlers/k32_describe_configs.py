@@ -9,6 +9,7 @@ an illegal topic name. The value of a secret is null. INVALID_REQUEST: another r
 
 from collections.abc import Iterable
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,
@@ -20,8 +21,11 @@ from semel_protocol.messages.k32_describe_configs import (
 )
 from semel_protocol.visible import encodable
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements
 from semel_broker.config.loading import ConfigSource
 from semel_broker.context import RequestContext
+from semel_broker.handlers.config_rights import on_resources
 from semel_broker.topics.resource_configs import Described, ResourceConfigs
 
 
@@ -70,3 +74,8 @@ def _row(described: Described, request: DescribeConfigsRequest) -> DescribeConfi
         config_type=value.setting.kind,
         documentation=value.setting.documentation if request.include_documentation else None,
     )
+
+
+NEEDS: Requirements = (on_resources(Operation.DESCRIBE_CONFIGS, DescribeConfigsRequest),)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

@@ -4,6 +4,7 @@ A setting that is not named returns to its default. Clients should use Increment
 those of key 44.
 """
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k33_alter_configs import (
     AlterConfigsRequest,
@@ -11,8 +12,11 @@ from semel_protocol.messages.k33_alter_configs import (
     AlterConfigsResponseResource,
 )
 
+from semel_broker.authorization.administration import Administration
+from semel_broker.authorization.requirements import Requirements
 from semel_broker.config.edits import replaced
 from semel_broker.context import RequestContext
+from semel_broker.handlers.config_rights import alterations, codes_of_resources, on_resources
 from semel_broker.topics.resource_configs import ResourceConfigs
 
 
@@ -32,3 +36,7 @@ async def handle(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConf
             row.error_code, row.error_message = error.code, error.message
         rows.append(row)
     return AlterConfigsResponse(responses=rows)
+
+
+NEEDS: Requirements = (on_resources(Operation.ALTER_CONFIGS, AlterConfigsRequest),)
+AUDIT = Administration(alterations, codes_of_resources)

@@ -6,6 +6,8 @@ The directory is never cordoned (v5). Topics and partitions without a replica he
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation
+from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k35_describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -15,6 +17,8 @@ from semel_protocol.messages.k35_describe_log_dirs import (
 )
 from semel_protocol.visible import encodable
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.cluster.image import PartitionView
 from semel_broker.context import RequestContext
 from semel_broker.topics.topics import Topics
@@ -50,3 +54,16 @@ def _row(topics: Topics, view: PartitionView) -> DescribeLogDirsResponsePartitio
         row.partition_size = partition.log.size
         row.offset_lag = max(0, partition.high_watermark - partition.end_offset)
     return row
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _refused(request: DescribeLogDirsRequest, code: ErrorCode, why: str) -> DescribeLogDirsResponse:
+    """No directory. Before v3 there is no field for the error; as in Kafka, the list is empty."""
+    return DescribeLogDirsResponse(error_code=code)
+
+
+NEEDS: Requirements = (on_cluster(Operation.DESCRIBE, _refused),)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

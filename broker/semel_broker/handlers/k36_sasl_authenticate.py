@@ -9,6 +9,8 @@ from __future__ import annotations
 from semel_protocol.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 from semel_broker.answers import CloseConnectionError
+from semel_broker.authorization.administration import LOGIN
+from semel_broker.authorization.requirements import Requirements
 from semel_broker.context import RequestContext
 from semel_broker.handlers.k17_sasl_handshake import session_of
 from semel_broker.security.sasl.session import FAILED, SaslRefusal
@@ -22,3 +24,8 @@ async def handle(request: SaslAuthenticateRequest, ctx: RequestContext) -> SaslA
         answer = SaslAuthenticateResponse(error_code=refusal.code, error_message=refusal.message)
         raise CloseConnectionError(FAILED, answer=answer) from None
     return SaslAuthenticateResponse(auth_bytes=step.challenge, session_lifetime_ms=step.session_lifetime_ms)
+
+
+NEEDS: Requirements = ()
+"""The request comes before there is a principal."""
+NOT_AUDITED = LOGIN

@@ -10,6 +10,7 @@ controller_mutation_rate (KIP-599).
 
 from collections import Counter
 
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k37_create_partitions import (
     CreatePartitionsRequest,
@@ -18,6 +19,8 @@ from semel_protocol.messages.k37_create_partitions import (
     CreatePartitionsResponseResult,
 )
 
+from semel_broker.authorization.administration import Administration, Deed, codes_by, deed_on
+from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import RequestContext
 from semel_broker.security.quotas.client_quotas import Mutations, throttle_ms
@@ -59,3 +62,18 @@ async def _grow(
         await topics.add_partitions(asked.name, asked.count, assignments=assignments, validate_only=True)
         mutations.take(asked.count - topics.required(asked.name).partition_count)
     await topics.add_partitions(asked.name, asked.count, assignments=assignments, validate_only=validate_only)
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _additions(request: CreatePartitionsRequest, ctx: RequestContext) -> list[Deed]:
+    if request.validate_only:
+        return []
+    return [
+        deed_on(Operation.ALTER, ResourceType.TOPIC, row.name, [f"{row.count} partitions"]) for row in request.topics
+    ]
+
+
+NEEDS: Requirements = (on_topics(Operation.ALTER, CreatePartitionsRequest),)
+AUDIT = Administration(_additions, codes_by("results", "name"))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k43_elect_leaders import (
     PREFERRED,
@@ -23,7 +24,10 @@ from semel_protocol.messages.k43_elect_leaders import (
     ElectLeadersResponsePartition,
     ElectLeadersResponseTopic,
 )
+from semel_protocol.refusals import refused_row
 
+from semel_broker.authorization.administration import Administration, Deed, code_of_first, deed_on
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.cluster.image import Image, Place
 from semel_broker.cluster.operations import Operations
 from semel_broker.context import RequestContext
@@ -76,12 +80,23 @@ def _row(
     index, place = asked
     if place is None:
         message = f"there is no partition {index} of topic {topic!r}"
-        return ElectLeadersResponsePartition(
-            partition_id=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=message
-        )
+        return refused_row(ElectLeadersResponsePartition, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     error = refused.get(place)
     if error is None:
         return ElectLeadersResponsePartition(partition_id=index)
     if error.code is ErrorCode.ELECTION_NOT_NEEDED and request.topic_partitions is None:
         return None
-    return ElectLeadersResponsePartition(partition_id=index, error_code=error.code, error_message=error.message)
+    return refused_row(ElectLeadersResponsePartition, index, error.code, error.message)
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _elections(request: ElectLeadersRequest, ctx: RequestContext) -> list[Deed]:
+    topics = [f"{row.topic}, partitions {row.partitions}" for row in request.topic_partitions or ()]
+    return [deed_on(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, topics or ["leaders of all partitions"])]
+
+
+NEEDS: Requirements = (on_cluster(Operation.ALTER),)
+AUDIT = Administration(_elections, code_of_first)
+LONG_ANSWER = True

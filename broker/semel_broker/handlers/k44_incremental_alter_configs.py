@@ -5,6 +5,7 @@ no such topic. INVALID_CONFIG: an unknown setting, an invalid value, or a broker
 INVALID_REQUEST: another resource type or broker, an unknown operation, or a setting given twice.
 """
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -12,8 +13,11 @@ from semel_protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsResponseResource,
 )
 
+from semel_broker.authorization.administration import Administration
+from semel_broker.authorization.requirements import Requirements
 from semel_broker.config.edits import Edit
 from semel_broker.context import RequestContext
+from semel_broker.handlers.config_rights import alterations, codes_of_resources, on_resources
 from semel_broker.topics.resource_configs import ResourceConfigs
 
 
@@ -35,3 +39,7 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
             row.error_code, row.error_message = error.code, error.message
         rows.append(row)
     return IncrementalAlterConfigsResponse(responses=rows)
+
+
+NEEDS: Requirements = (on_resources(Operation.ALTER_CONFIGS, IncrementalAlterConfigsRequest),)
+AUDIT = Administration(alterations, codes_of_resources)

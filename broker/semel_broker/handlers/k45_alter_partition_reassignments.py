@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -21,6 +22,8 @@ from semel_protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsResponseTopic,
 )
 
+from semel_broker.authorization.administration import Administration, Deed, code_of_first, deed_on
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.cluster.operations import Operations
 from semel_broker.context import RequestContext
 from semel_broker.scheduling.turns import Slices
@@ -62,3 +65,21 @@ async def _alter(
         if slices.is_over():
             await slices.next()
     return AlterPartitionReassignmentsResponseTopic(name=topic.name, partitions=rows)
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _moves(request: AlterPartitionReassignmentsRequest, ctx: RequestContext) -> list[Deed]:
+    changes = [
+        f"{row.name}, partition {each.partition_index}: "
+        + ("its move is cancelled" if each.replicas is None else f"replicas {each.replicas}")
+        for row in request.topics
+        for each in row.partitions
+    ]
+    return [deed_on(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, changes)]
+
+
+NEEDS: Requirements = (on_cluster(Operation.ALTER),)
+AUDIT = Administration(_moves, code_of_first)
+LONG_ANSWER = True

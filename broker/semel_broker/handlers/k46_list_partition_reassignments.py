@@ -7,6 +7,7 @@ REQUEST_TIMED_OUT: the cluster's store cannot be reached.
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation
 from semel_protocol.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -14,6 +15,8 @@ from semel_protocol.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsResponseTopic,
 )
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.cluster import reassignments
 from semel_broker.cluster.writes import catch_up
 from semel_broker.context import RequestContext
@@ -35,3 +38,8 @@ async def handle(request: ListPartitionReassignmentsRequest, ctx: RequestContext
             rows.setdefault(view.topic, []).append(row)
     topics = [ListPartitionReassignmentsResponseTopic(name=name, partitions=found) for name, found in rows.items()]
     return ListPartitionReassignmentsResponse(topics=topics)
+
+
+NEEDS: Requirements = (on_cluster(Operation.DESCRIBE),)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

@@ -5,6 +5,7 @@ partition. INVALID_GROUP_ID: the name of the group is empty. A request with very
 portions: an error of the group between two of them fails the request, although the rows before it are deleted.
 """
 
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
@@ -13,6 +14,8 @@ from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
+from semel_broker.authorization.administration import Administration, Deed, code_of_first, deed_on
+from semel_broker.authorization.requirements import Requirements, on_group, on_topics
 from semel_broker.context import RequestContext
 
 PORTION_ROWS = 500
@@ -50,3 +53,17 @@ async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDel
 def _exists(name: str, partition: int, ctx: RequestContext) -> bool:
     topic = ctx.broker.topics.get(name)
     return topic is not None and 0 <= partition < topic.partition_count
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _deletions(request: OffsetDeleteRequest, ctx: RequestContext) -> list[Deed]:
+    changes = [
+        f"offset of {row.name}, partition {each.partition_index}" for row in request.topics for each in row.partitions
+    ]
+    return [deed_on(Operation.DELETE, ResourceType.GROUP, request.group_id, changes)]
+
+
+NEEDS: Requirements = (on_group(Operation.DELETE), on_topics(Operation.READ, OffsetDeleteRequest))
+AUDIT = Administration(_deletions, code_of_first)

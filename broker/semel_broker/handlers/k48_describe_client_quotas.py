@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from semel_protocol.acls import Operation
 from semel_protocol.messages.k48_describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -17,6 +18,8 @@ from semel_protocol.messages.k48_describe_client_quotas import (
 )
 from semel_protocol.quotas import QuotaEntity
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.context import RequestContext
 from semel_broker.security.quotas.validation import filter_of
 
@@ -38,3 +41,8 @@ def _entry(entity: QuotaEntity, values: Mapping[str, float]) -> DescribeClientQu
         ],
         values=[DescribeClientQuotasResponseValue(key=key, value=value) for key, value in sorted(values.items())],
     )
+
+
+NEEDS: Requirements = (on_cluster(Operation.DESCRIBE_CONFIGS),)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

@@ -7,6 +7,9 @@ other entities of the request are changed.
 
 from __future__ import annotations
 
+from typing import Any
+
+from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k49_alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -16,6 +19,8 @@ from semel_protocol.messages.k49_alter_client_quotas import (
     AlterClientQuotasResponseEntry,
 )
 
+from semel_broker.authorization.administration import Administration, Codes, Deed, deed_on
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.context import RequestContext
 from semel_broker.security.quotas.validation import entity_of
 
@@ -50,3 +55,38 @@ async def _alter(entry: AlterClientQuotasRequestEntry, validate_only: bool, ctx:
         ctx.broker.log.info(
             "quota_altered", entity=str(entity), **changes, by=ctx.principal.name, host=ctx.principal.host
         )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _changes(request: AlterClientQuotasRequest, ctx: RequestContext) -> list[Deed]:
+    if request.validate_only:
+        return []
+    return [
+        deed_on(
+            Operation.ALTER_CONFIGS,
+            ResourceType.CLUSTER,
+            CLUSTER_NAME,
+            [
+                f"{_shown_entity(entry)}: {each.key} {'is removed' if each.remove else f'= {each.value:g}'}"
+                for each in entry.ops
+            ],
+            key=_shown_entity(entry),
+        )
+        for entry in request.entries
+    ]
+
+
+def _codes(response: AlterClientQuotasResponse, deeds: list[Deed]) -> Codes:
+    return {_shown_entity(row): row.error_code for row in response.entries}
+
+
+def _shown_entity(entry: Any) -> str:
+    """The entity of a row of a request or a response, as text."""
+    parts = sorted(((part.entity_type, part.entity_name) for part in entry.entity), key=lambda part: part[0])
+    return ", ".join(f"{kind} {'<default>' if name is None else name}" for kind, name in parts)
+
+
+NEEDS: Requirements = (on_cluster(Operation.ALTER_CONFIGS),)
+AUDIT = Administration(_changes, _codes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -15,6 +16,8 @@ from semel_protocol.messages.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponseResult,
 )
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.context import RequestContext
 from semel_broker.security.user_store import UserStore
 
@@ -49,3 +52,8 @@ def _row(users: UserStore, name: str, times: int) -> DescribeUserScramCredential
         if not row.error_code
     ]
     return row
+
+
+NEEDS: Requirements = (on_cluster(Operation.DESCRIBE),)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

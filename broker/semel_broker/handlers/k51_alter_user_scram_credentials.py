@@ -9,7 +9,9 @@ store cannot be reached.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k51_alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -18,8 +20,11 @@ from semel_protocol.messages.k51_alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResponseResult,
 )
+from semel_protocol.refusals import refused_row
 from semel_protocol.scram import ScramMechanism
 
+from semel_broker.authorization.administration import Administration, Deed, codes_by
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.cluster.store import Change
 from semel_broker.context import RequestContext
 from semel_broker.security.user_store import UserStore, delete, put
@@ -43,8 +48,7 @@ async def handle(request: AlterUserScramCredentialsRequest, ctx: RequestContext)
             results, changes = await _decide(asked, ctx)
         except KafkaError as error:
             results = [
-                AlterUserScramCredentialsResponseResult(user=name, error_code=error.code, error_message=error.message)
-                for name in asked
+                refused_row(AlterUserScramCredentialsResponseResult, name, error.code, error.message) for name in asked
             ]
             changes = []
     if changes:
@@ -113,3 +117,44 @@ def _mechanism(code: int) -> ScramMechanism:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {code}: 1 is SHA-256, 2 is SHA-512"
         ) from None
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _refuse(request: Any, code: ErrorCode, why: str) -> AlterUserScramCredentialsResponse:
+    """One row per user, whatever is asked for it."""
+    users = {row.name: row for row in (*request.deletions, *request.upsertions)}
+    rows = [refused_row(AlterUserScramCredentialsResponseResult, row, code, why) for row in users.values()]
+    return AlterUserScramCredentialsResponse(results=rows)
+
+
+def _changes(request: Any, ctx: RequestContext) -> list[Deed]:
+    """One deed per user. Salts and passwords are in no line."""
+    changes: dict[str, list[str]] = {}
+    for row in request.deletions:
+        changes.setdefault(row.name, []).append(f"without {_shown_mechanism(row.mechanism)}")
+    for row in request.upsertions:
+        changes.setdefault(row.name, []).append(f"{_shown_mechanism(row.mechanism)}, {row.iterations} iterations")
+    return [
+        Deed(
+            [(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)],
+            name,
+            Operation.ALTER,
+            ResourceType.CLUSTER,
+            CLUSTER_NAME,
+            [f"User:{name}: {each}" for each in own],
+        )
+        for name, own in changes.items()
+    ]
+
+
+def _shown_mechanism(number: int) -> str:
+    try:
+        return ScramMechanism(number).sasl_name
+    except ValueError:
+        return f"unknown mechanism {number}"
+
+
+NEEDS: Requirements = (on_cluster(Operation.ALTER, _refuse),)
+AUDIT = Administration(_changes, codes_by("results", "user"))

@@ -9,17 +9,23 @@ disk has been hanging.
 
 from __future__ import annotations
 
-from semel_protocol.acls import NOT_ASKED, ResourceType, every_operation
+from typing import Any
+
+from semel_protocol.acls import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType, every_operation
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k60_describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeClusterResponseBroker,
 )
+from semel_protocol.schema import Message
 from semel_protocol.visible import encodable
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Permitted, Requirements, Special, Steps
 from semel_broker.context import RequestContext
-from semel_broker.handlers.k03_metadata import controller_of, this_broker
+from semel_broker.handlers.k03_metadata import controller_of, operations_of_cluster, this_broker
 from semel_broker.topics.advertised_brokers import AdvertisedBroker
 
 BROKERS = 1
@@ -52,3 +58,29 @@ def _fenced(broker: AdvertisedBroker) -> DescribeClusterResponseBroker:
     return DescribeClusterResponseBroker(
         broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack, is_fenced=True
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _check(request: DescribeClusterRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Nothing: the brokers are known to every client. Authorized operations (KIP-430) and the path of a disk that hangs
+    need Describe on the cluster."""
+    yield 1
+
+    def without_path(response: Any) -> Message:
+        if response.disk_path and not access.allows_quietly(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+            response.disk_path = ""
+        made: Message = response
+        return made
+
+    def with_operations(response: Any) -> Message:
+        response.cluster_authorized_operations = operations_of_cluster(access)
+        return without_path(response)
+
+    complete = with_operations if request.include_cluster_authorized_operations else without_path
+    return Permitted(request, complete=[complete])
+
+
+NEEDS: Requirements = (Special([(Operation.DESCRIBE, ResourceType.CLUSTER, "for authorized operations only")], _check),)
+NOT_AUDITED = CHANGES_NOTHING

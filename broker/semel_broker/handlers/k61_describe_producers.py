@@ -7,6 +7,7 @@ all its replicas. NOT_LEADER_OR_FOLLOWER: this broker has no replica, or its ses
 
 from __future__ import annotations
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k61_describe_producers import (
     DescribeProducersRequest,
@@ -15,7 +16,10 @@ from semel_protocol.messages.k61_describe_producers import (
     DescribeProducersResponsePartition,
     DescribeProducersResponseTopic,
 )
+from semel_protocol.refusals import refused_row
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.context import RequestContext
 from semel_broker.partitions.partition import Role
 
@@ -43,9 +47,7 @@ def _describe(topic: str, index: int, ctx: RequestContext) -> DescribeProducersR
         if partition.role is not Role.FOLLOWER:
             partition.check_leading()
     except KafkaError as error:
-        return DescribeProducersResponsePartition(
-            partition_index=index, error_code=error.code, error_message=error.message
-        )
+        return refused_row(DescribeProducersResponsePartition, index, error.code, error.message)
     producers = partition.log.producers.all() if partition.is_open else []
     return DescribeProducersResponsePartition(
         partition_index=index,
@@ -61,3 +63,8 @@ def _describe(topic: str, index: int, ctx: RequestContext) -> DescribeProducersR
             for producer in producers
         ],
     )
+
+
+NEEDS: Requirements = (on_topics(Operation.READ, DescribeProducersRequest),)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

@@ -6,6 +6,9 @@ expired recently is answered with TRANSACTIONAL_ID_NOT_FOUND and the last lines 
 
 from __future__ import annotations
 
+from typing import Any
+
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
@@ -14,7 +17,11 @@ from semel_protocol.messages.k65_describe_transactions import (
     DescribeTransactionsResponseTopic,
     DescribeTransactionsResponseTransaction,
 )
+from semel_protocol.schema import Message
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Permitted, Requirements, Special, Steps, on_each
 from semel_broker.context import RequestContext
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.model.ledger import FenceRecord
@@ -74,3 +81,39 @@ def _fence(fence: FenceRecord) -> DescribeTransactionsResponseFence:
         note=fence.note,
         text=fence.text,
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+_ROWS = on_each(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, DescribeTransactionsRequest)
+
+
+def _check(request: DescribeTransactionsRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on each transactional id. Topics without Describe are left out of a transaction's list."""
+    permitted = yield from _ROWS.check(request, ctx, access)
+
+    def visible_topics(response: Any) -> Message:
+        for transaction in response.transaction_states:
+            transaction.topics = [
+                topic
+                for topic in transaction.topics
+                if access.allows_quietly(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+            ]
+        shown: Message = response
+        return shown
+
+    return Permitted(permitted.request, permitted.answer, [*permitted.complete, visible_topics])
+
+
+NEEDS: Requirements = (
+    Special(
+        [
+            (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "each row"),
+            (Operation.DESCRIBE, ResourceType.TOPIC, "each topic shown"),
+        ],
+        _check,
+    ),
+)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from semel_protocol.acls import ResourceType
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.messages.k66_list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     ListTransactionsResponseTransaction,
 )
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, Special, checked_by_handler
 from semel_broker.context import RequestContext
 from semel_broker.handlers.describable import may_describe
 from semel_broker.regex import compiled
@@ -68,3 +70,10 @@ def _row(txn: TransactionMetadata) -> ListTransactionsResponseTransaction:
         producer_id=txn.producer_id,
         transaction_state=txn.state.label,
     )
+
+
+NEEDS: Requirements = (
+    Special([(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "each row shown")], checked_by_handler),
+)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

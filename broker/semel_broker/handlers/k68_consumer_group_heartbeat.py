@@ -9,21 +9,24 @@ A connection over which a heartbeat arrives later than one over a newer connecti
 
 from __future__ import annotations
 
-from semel_protocol.acls import ResourceType
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k68_consumer_group_heartbeat import (
+    OWN_MEMBER_ID_FROM,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseAssignment,
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
+from semel_protocol.refusals import refused
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import OWN_GROUP
+from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps
 from semel_broker.context import RequestContext
 from semel_broker.groups.consumer.model import LEFT_STATIC, TopicIdPartitions, by_topic
 from semel_broker.groups.consumer.requests import JOIN, Heartbeat
 from semel_broker.handlers.describable import may_describe
-
-MEMBER_ID_VERSION = 1
 
 
 async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) -> ConsumerGroupHeartbeatResponse:
@@ -70,7 +73,7 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     for is_wrong, why in (
         (_is_blank(request.group_id), "a group needs a name: set group.id"),
-        (_is_blank(request.member_id) and (version >= MEMBER_ID_VERSION or not joins), "the member id is missing"),
+        (_is_blank(request.member_id) and (version >= OWN_MEMBER_ID_FROM or not joins), "the member id is missing"),
         (_is_blank(request.instance_id), "the instance id is empty: set group.instance.id, or leave it out"),
         (_is_blank(request.rack_id), "the rack id is empty: set client.rack, or leave it out"),
         (request.member_epoch < LEFT_STATIC, f"there is no member epoch {request.member_epoch}"),
@@ -93,3 +96,33 @@ def _assignment(assigned: TopicIdPartitions) -> ConsumerGroupHeartbeatResponseAs
     return ConsumerGroupHeartbeatResponseAssignment(
         topic_partitions=[row(topic_id=each, partitions=found) for each, found in by_topic(assigned).items()]
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _check_rights(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Read on the group, and Describe on each topic that the member names. A regular expression needs no right: it
+    matches among the topics with Describe."""
+    yield 1
+    if not access.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        why = access.refusal(Operation.READ, ResourceType.GROUP, request.group_id)
+        return Permitted(request, refused(request, REFUSAL_OF[ResourceType.GROUP], why))
+    for name in request.subscribed_topic_names or ():
+        yield 1
+        if not access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            why = access.refusal(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            return Permitted(request, refused(request, REFUSAL_OF[ResourceType.TOPIC], why))
+    return Permitted(request)
+
+
+NEEDS: Requirements = (
+    Special(
+        [
+            (Operation.READ, ResourceType.GROUP, ""),
+            (Operation.DESCRIBE, ResourceType.TOPIC, "each topic that is named"),
+        ],
+        _check_rights,
+    ),
+)
+NOT_AUDITED = OWN_GROUP

@@ -6,6 +6,9 @@ deleted has the empty name. v1 adds the protocol of each member: 0 classic, 1 co
 
 from __future__ import annotations
 
+from typing import Any
+
+from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k69_consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -16,7 +19,12 @@ from semel_protocol.messages.k69_consumer_group_describe import (
     ConsumerGroupDescribeResponseTargetAssignment,
     ConsumerGroupDescribeResponseTopicPartitions,
 )
+from semel_protocol.refusals import refused_row
+from semel_protocol.schema import Message
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps, on_each
 from semel_broker.context import RequestContext
 from semel_broker.groups.consumer.model import NOTHING, ConsumerGroup, TopicIdPartitions, by_topic
 from semel_broker.groups.consumer.state import preferred_assignor
@@ -32,9 +40,7 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
         try:
             group = await _described(group_id, ctx)
         except KafkaError as error:
-            row = ConsumerGroupDescribeResponseGroup(
-                group_id=group_id, error_code=error.code, error_message=error.message
-            )
+            row = refused_row(ConsumerGroupDescribeResponseGroup, group_id, error.code, error.message)
         else:
             row = ConsumerGroupDescribeResponseGroup(
                 group_id=group_id,
@@ -90,3 +96,56 @@ def _rows(places: TopicIdPartitions, ctx: RequestContext) -> list[ConsumerGroupD
             ConsumerGroupDescribeResponseTopicPartitions(topic_id=topic_id, topic_name=name, partitions=partitions)
         )
     return rows
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+_ROWS = on_each(Operation.DESCRIBE, ResourceType.GROUP, ConsumerGroupDescribeRequest)
+
+
+def _check(request: ConsumerGroupDescribeRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on each group, and on the topics of its members; with the authorized operations if asked for."""
+    permitted = yield from _ROWS.check(request, ctx, access)
+
+    def complete(response: Any) -> Message:
+        for at, group in enumerate(response.groups):
+            if group.error_code:
+                continue
+            if not all(
+                access.allows_quietly(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics_shown(group)
+            ):
+                response.groups[at] = ConsumerGroupDescribeResponseGroup(
+                    group_id=group.group_id,
+                    error_code=REFUSAL_OF[ResourceType.TOPIC],
+                    error_message="members read topics that you may not describe",
+                )
+            elif request.include_authorized_operations:
+                group.authorized_operations = access.operations(ResourceType.GROUP, group.group_id)
+        completed: Message = response
+        return completed
+
+    return Permitted(permitted.request, permitted.answer, [complete, *permitted.complete])
+
+
+def _topics_shown(group: Any) -> set[str]:
+    """The names of the topics in a described group."""
+    found: set[str] = set()
+    for member in group.members:
+        found.update(member.subscribed_topic_names)
+        for assignment in (member.assignment, member.target_assignment):
+            found.update(row.topic_name for row in assignment.topic_partitions if row.topic_name)
+    return found
+
+
+NEEDS: Requirements = (
+    Special(
+        [
+            (Operation.DESCRIBE, ResourceType.GROUP, "each row"),
+            (Operation.DESCRIBE, ResourceType.TOPIC, "the topics of members"),
+        ],
+        _check,
+    ),
+)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

@@ -13,6 +13,8 @@ from semel_protocol.messages.k71_get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )
 
+from semel_broker.authorization.administration import OWN_METRICS
+from semel_broker.authorization.requirements import Requirements
 from semel_broker.context import RequestContext
 from semel_broker.telemetry.instances import Client
 
@@ -37,3 +39,8 @@ def handle(request: GetTelemetrySubscriptionsRequest, ctx: RequestContext) -> Ge
 def client_of(ctx: RequestContext) -> Client:
     """The client that sends this request."""
     return Client(ctx.client_id, *ctx.software, ctx.client_host, ctx.client_port)
+
+
+NEEDS: Requirements = ()
+"""As in Kafka, every client may push its metrics."""
+NOT_AUDITED = OWN_METRICS

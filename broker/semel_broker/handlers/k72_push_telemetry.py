@@ -14,6 +14,8 @@ from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k72_push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 from semel_broker.answers import CloseConnectionError
+from semel_broker.authorization.administration import OWN_METRICS
+from semel_broker.authorization.requirements import Requirements
 from semel_broker.context import RequestContext
 from semel_broker.handlers.k71_get_telemetry_subscriptions import client_of
 from semel_broker.pushed_points import UnreadableMetricsError
@@ -48,3 +50,8 @@ async def handle(request: PushTelemetryRequest, ctx: RequestContext) -> PushTele
     if telemetry.forwarder is not None and data:
         telemetry.forwarder.forward(data)
     return PushTelemetryResponse()
+
+
+NEEDS: Requirements = ()
+"""As in Kafka, every client may push its metrics."""
+NOT_AUDITED = OWN_METRICS

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k74_list_config_resources import (
     ListConfigResourcesRequest,
@@ -17,6 +18,8 @@ from semel_protocol.messages.k74_list_config_resources import (
     ListConfigResourcesResponseConfigResource,
 )
 
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.context import RequestContext
 from semel_broker.topics import dynamic_configs
 from semel_broker.topics.resource_configs import SettingsResourceType
@@ -69,3 +72,8 @@ _NAMES: Mapping[int, Callable[[RequestContext], list[str]]] = {
 _NAMES_OF_V0: Mapping[int, Callable[[RequestContext], list[str]]] = {
     SettingsResourceType.CLIENT_METRICS: _client_metrics
 }
+
+
+NEEDS: Requirements = (on_cluster(Operation.DESCRIBE_CONFIGS),)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

@@ -14,8 +14,9 @@ of them are empty.
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import Any
 
-from semel_protocol.acls import ResourceType, every_operation
+from semel_protocol.acls import Operation, ResourceType, every_operation
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k03_metadata import MetadataResponsePartition
 from semel_protocol.messages.k75_describe_topic_partitions import (
@@ -25,7 +26,12 @@ from semel_protocol.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from semel_protocol.refusals import refused_row
+from semel_protocol.schema import Message
 
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.administration import CHANGES_NOTHING
+from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps, topic_name
 from semel_broker.context import RequestContext
 from semel_broker.handlers.describable import may_describe
 from semel_broker.handlers.k03_metadata import partition_rows
@@ -71,7 +77,7 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
 
 
 def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
+    return refused_row(DescribeTopicPartitionsResponseTopic, name, ErrorCode.INVALID_REQUEST)
 
 
 def _missing(name: str, ctx: RequestContext) -> DescribeTopicPartitionsResponseTopic:
@@ -80,7 +86,7 @@ def _missing(name: str, ctx: RequestContext) -> DescribeTopicPartitionsResponseT
         ctx.broker.topics.required(name)
     except KafkaError as error:
         code = error.code
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+    return refused_row(DescribeTopicPartitionsResponseTopic, name, code)
 
 
 async def _described(
@@ -108,3 +114,51 @@ def _partition(row: MetadataResponsePartition) -> DescribeTopicPartitionsRespons
         last_known_elr=[],
         offline_replicas=row.offline_replicas,
     )
+
+
+# --- rights and audit ----------------------------------------------------------------------------------------
+
+
+def _check(request: DescribeTopicPartitionsRequest, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on each topic that is named, from the cursor on; a refused one is on the page where it would be.
+
+    If the request asks for all topics, the handler leaves out those without Describe, because they do not count for the
+    limit of the page. Authorized operations are those of the principal (KIP-430).
+    """
+    cursor = request.cursor
+    before: list[Any] = []
+    allowed: list[Any] = []
+    refused: dict[str, Any] = {}
+    for topic in request.topics:
+        yield 1
+        if cursor is not None and topic.name < cursor.topic_name:
+            before.append(topic)  # the handler leaves it out
+        elif access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            allowed.append(topic)
+        else:
+            row = DescribeTopicPartitionsResponseTopic(error_code=REFUSAL_OF[ResourceType.TOPIC], name=topic.name)
+            refused[topic.name] = row
+    if cursor is not None and cursor.topic_name in refused:
+        request.cursor = None  # all that is left is behind it
+        request.topics = allowed
+    else:
+        request.topics = before + allowed
+
+    def complete(response: Any) -> Message:
+        for topic in response.topics:
+            if not topic.error_code:
+                topic.topic_authorized_operations = access.operations(ResourceType.TOPIC, topic.name)
+        end = response.next_cursor
+        shown = [row for name, row in refused.items() if end is None or name < end.topic_name]
+        response.topics = sorted([*response.topics, *shown], key=topic_name)
+        completed: Message = response
+        return completed
+
+    is_answered = bool(refused) and not request.topics
+    answer = complete(DescribeTopicPartitionsResponse()) if is_answered else None
+    return Permitted(request, answer, [complete])
+
+
+NEEDS: Requirements = (Special([(Operation.DESCRIBE, ResourceType.TOPIC, "each row")], _check),)
+NOT_AUDITED = CHANGES_NOTHING
+LONG_ANSWER = True

@@ -18,6 +18,7 @@ from enum import IntFlag
 from typing import cast
 
 from msgspec import Struct
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ProtocolError
 from semel_protocol.foreign import explained
 
@@ -37,8 +38,8 @@ from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.security.quotas.client_quotas import REQUEST_WAIT_S_MAX, ConnectionAdmission
 from semel_broker.security.sasl.session import FAILED, SaslSession
 
-PRODUCE, FETCH = 0, 1
-FETCH_BYTES = b"\x00\x01"
+PRODUCE, FETCH = ApiKey.PRODUCE.value, ApiKey.FETCH.value
+FETCH_BYTES = ApiKey.FETCH.to_bytes(2, "big")
 QUIET = ("peer_closed", "stopping", "idle", "files_used_up", FAILED, *REFUSALS)
 """Reasons to close a connection that are usual, or have a line of their own in the log."""
 KEY_BYTES = 2

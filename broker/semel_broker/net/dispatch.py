@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import msgspec
 from semel_protocol.api import APIS, Api
+from semel_protocol.api_key import ApiKey
+from semel_protocol.declaration import Versions
 from semel_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from semel_protocol.foreign import not_served
 from semel_protocol.headers import encode_response_frame, encode_response_frame_in_steps, read_request_header
@@ -16,11 +18,11 @@ from semel_protocol.schema import Message
 
 from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.config.listeners import PLAINTEXT
-from semel_broker.context import Broker, RequestContext
+from semel_broker.context import Broker, Handler, RequestContext
 from semel_broker.counters.connections import UNKNOWN, Software
 from semel_broker.counters.requests import ApiCounters, RequestCounters
-from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versions
-from semel_broker.handlers.api_versions import Versions, offered
+from semel_broker.handlers import HANDLERS, LONG_ANSWERS, k18_api_versions
+from semel_broker.handlers.api_versions import offered
 from semel_broker.net.throttling import Begun, Chunks, Throttling
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.parting import Parting
@@ -29,8 +31,8 @@ from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.security.quotas.client_quotas import ClientQuotas
 from semel_broker.security.sasl.session import FAILED, SaslRefusal, SaslSession
 
-PRODUCE = 0
-API_VERSIONS = 18
+PRODUCE = ApiKey.PRODUCE.value
+API_VERSIONS = ApiKey.API_VERSIONS.value
 LONG_FRAME_BYTES = 16 << 10
 """A request of at least this size is decoded, and its answer encoded, in slices."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ProtocolError
 from semel_protocol.headers import read_request_header
 from semel_protocol.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
@@ -20,9 +21,9 @@ from semel_broker.net.throttling import Mutable
 from semel_broker.security.quotas.client_quotas import ClientQuotas
 from semel_broker.security.quotas.table import Bound
 
-PRODUCE = 0
-STRICT_SINCE = {19: 6, 20: 5, 37: 3}
-"""CreateTopics, DeleteTopics and CreatePartitions refuse changes above the quota from these versions on (KIP-599);
+PRODUCE = ApiKey.PRODUCE.value
+STRICT_SINCE: dict[int, int] = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+"""These requests refuse changes above the quota from these versions on (KIP-599);
 earlier ones make them."""
 PACE_S_MIN = 0.01
 """Between two first requests whose share of the quota is known only when they are answered."""

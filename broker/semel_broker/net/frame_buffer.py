@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import struct
 
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ProtocolError
 
 _HEAD = struct.Struct(">ih")  # size prefix and API key, which determine the size bound of a frame
 _PREFIX_BYTES = 4
 _FRAME_BYTES_MIN = 8  # API key, version and correlation id
-_PRODUCE = 0
+_PRODUCE = ApiKey.PRODUCE.value
 
 SCRATCH_BYTES = 128 << 10
 FIRST_GROWTH_BYTES = 64 << 10

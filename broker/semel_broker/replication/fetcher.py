@@ -12,6 +12,7 @@ from base64 import urlsafe_b64decode
 from contextlib import suppress
 from typing import Final, Protocol
 
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
@@ -38,8 +39,8 @@ from semel_broker.replication.throttle import WAIT_S_MAX, FollowerThrottle
 from semel_broker.scheduling.backoff import Backoff
 from semel_broker.world import World
 
-FETCH, FETCH_VERSION = 1, 15
-OFFSET_FOR_LEADER_EPOCH, OFFSET_FOR_LEADER_EPOCH_VERSION = 23, 4
+FETCH_VERSION = 15
+OFFSET_FOR_LEADER_EPOCH_VERSION = 4
 NO_SESSION: Final = 0
 SHARE_S_MIN: Final = 0.05
 """A throttled replica pauses at least this long."""
@@ -161,7 +162,9 @@ class Fetcher:
         self._is_asking, self._has_ended_wait = True, False
         try:
             timeout_ms = request.max_wait_ms + REQUEST_TIMEOUT_MS
-            answer: FetchResponse = await self._peers.call(self.source, FETCH, FETCH_VERSION, request, timeout_ms)
+            answer: FetchResponse = await self._peers.call(
+                self.source, ApiKey.FETCH, FETCH_VERSION, request, timeout_ms
+            )
         finally:
             self._is_asking = False
         if answer.error_code:
@@ -299,7 +302,11 @@ class Fetcher:
         request = OffsetForLeaderEpochRequest(replica_id=self._config.node_id, topics=[])
         with suppress(OSError, KafkaError):
             await self._peers.call(
-                self.source, OFFSET_FOR_LEADER_EPOCH, OFFSET_FOR_LEADER_EPOCH_VERSION, request, REQUEST_TIMEOUT_MS
+                self.source,
+                ApiKey.OFFSET_FOR_LEADER_EPOCH,
+                OFFSET_FOR_LEADER_EPOCH_VERSION,
+                request,
+                REQUEST_TIMEOUT_MS,
             )
 
     def _set_alarm(self, now: float) -> None:

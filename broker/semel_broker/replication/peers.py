@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from semel_protocol.api import APIS
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k23_offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from semel_protocol.schema import Message
@@ -26,7 +27,7 @@ from semel_broker.replication.settings import CONNECT_TIMEOUT_S, RETRY_S_MAX, RE
 from semel_broker.scheduling.backoff import Backoff
 from semel_broker.world import TlsFailure, World
 
-OFFSET_FOR_LEADER_EPOCH, OFFSET_FOR_LEADER_EPOCH_VERSION = 23, 4
+OFFSET_FOR_LEADER_EPOCH_VERSION = 4
 CHECK_TIMEOUT_S = 3.0
 
 
@@ -197,7 +198,7 @@ class Peers:
         """A request without effect."""
         request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[])
         await self.call(
-            node_id, OFFSET_FOR_LEADER_EPOCH, OFFSET_FOR_LEADER_EPOCH_VERSION, request, CHECK_TIMEOUT_S * 1000
+            node_id, ApiKey.OFFSET_FOR_LEADER_EPOCH, OFFSET_FOR_LEADER_EPOCH_VERSION, request, CHECK_TIMEOUT_S * 1000
         )
 
     def _link(self, node_id: int, api_key: int) -> Link:

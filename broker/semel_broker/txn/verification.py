@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import msgspec
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -20,7 +21,7 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 
-from semel_broker.txn.markers.peer_calls import ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_VERSION, PeerCalls
+from semel_broker.txn.markers.peer_calls import ADD_PARTITIONS_VERSION, PeerCalls
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TopicPartition
 from semel_broker.txn.model.records import by_topic
@@ -104,7 +105,7 @@ class Verification:
         request = AddPartitionsToTxnRequest(transactions=[_row(question) for question in questions])
         try:
             response = await self._peers.call(
-                node, ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_VERSION, request, self._timeout_ms
+                node, ApiKey.ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_VERSION, request, self._timeout_ms
             )
             answers = _answers(questions, response)
         except BaseException as error:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 from semel_protocol.errors import ErrorCode
+from semel_protocol.fields import first_version
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
     FetchRequestForgottenTopic,
@@ -25,7 +26,7 @@ from semel_protocol.messages.k01_fetch import (
 
 from semel._subscription.subscription import TopicIdPartition
 
-BY_ID_VERSION = 13
+BY_ID_FROM = first_version(FetchRequestTopic, "topic_id")
 """The version of Fetch that names topics by id."""
 NO_SESSION = 0
 BEGIN_EPOCH = 0

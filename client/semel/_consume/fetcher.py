@@ -26,7 +26,7 @@ from semel_protocol.schema import ZERO_UUID
 
 from semel._config.consumer import ConsumerConfig
 from semel._consume import truncation
-from semel._consume.fetch_session import BY_ID_VERSION, FetchSession, Wanted
+from semel._consume.fetch_session import BY_ID_FROM, FetchSession, Wanted
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch
@@ -234,7 +234,7 @@ class Fetcher:
                 request = self._request(room, left_out)
                 session.fill(request, self._wanted_rows(named), connection, is_by_id=is_by_id)
                 response: FetchResponse = await connection.request(
-                    request, timeout_ms=config.request_timeout_ms, version_max=BY_ID_VERSION if is_by_id else None
+                    request, timeout_ms=config.request_timeout_ms, version_max=BY_ID_FROM if is_by_id else None
                 )
             except KafkaError as error:
                 if outage.is_due():
@@ -491,7 +491,7 @@ class Fetcher:
 
 def _is_by_id(connection: Connection, asked: Asked) -> bool:
     """Whether the broker is asked by topic id. Without an id of each topic it is asked by name."""
-    return connection.serves(FetchRequest, BY_ID_VERSION) and all(
+    return connection.serves(FetchRequest, BY_ID_FROM) and all(
         state.topic_id != ZERO_UUID for state, _ in asked.values()
     )
 

@@ -23,7 +23,7 @@ from semel_protocol.messages.k01_fetch import (
 from semel_protocol.schema import ZERO_UUID
 
 from semel._config.consumer import ConsumerConfig
-from semel._consume.fetch_session import BY_ID_VERSION
+from semel._consume.fetch_session import BY_ID_FROM
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._net.cluster import ANSWER_TIMEOUT_MS, Cluster
 from semel._net.pool import ConnectionPurpose
@@ -179,9 +179,9 @@ class RangeFetch:
         )
         connection = await self._cluster.connection(leader, ConnectionPurpose.FETCH)
         timeout_ms = min(config.request_timeout_ms, max(deadline.remaining_ms, ANSWER_TIMEOUT_MS))
-        is_by_id = topic_id != ZERO_UUID and connection.serves(FetchRequest, BY_ID_VERSION)
+        is_by_id = topic_id != ZERO_UUID and connection.serves(FetchRequest, BY_ID_FROM)
         answer: FetchResponse = await connection.request(
-            request, timeout_ms=timeout_ms, version_max=BY_ID_VERSION if is_by_id else None
+            request, timeout_ms=timeout_ms, version_max=BY_ID_FROM if is_by_id else None
         )
         if answer.error_code:
             raise error_for(answer.error_code, f"fetch from {self._name}")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k68_consumer_group_heartbeat import (
+    OWN_MEMBER_ID_FROM,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
@@ -35,8 +36,6 @@ from semel.errors import (
 
 log = logging.getLogger(__name__)
 
-OWN_ID_SINCE = 1
-"""The version of ConsumerGroupHeartbeat in which the client makes the member id, and that has regular expressions."""
 FENCING_CODES = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
@@ -139,7 +138,7 @@ class ConsumerHeartbeats(HeartbeatTask):
             connection = await self._connection()
             if member.state not in BEATING_STATES:
                 return None
-            makes_own_id = connection.version(ConsumerGroupHeartbeatRequest) >= OWN_ID_SINCE
+            makes_own_id = connection.version(ConsumerGroupHeartbeatRequest) >= OWN_MEMBER_ID_FROM
             self._regex_version = makes_own_id
             said = member.says(self._subscribed(makes_own_id))
             request = member.heartbeat(said, makes_own_id=makes_own_id)

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 from semel_protocol.errors import ErrorCode
+from semel_protocol.fields import first_version
 from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -63,7 +64,7 @@ LATEST_TIMESTAMP = -1
 NO_OFFSET = -1
 MEMBER_EPOCH_VERSION = 9
 """The version of OffsetCommit and OffsetFetch that has the epoch of a member of the consumer protocol (KIP-848)."""
-BY_ID_VERSION = 10
+BY_ID_FROM = first_version(OffsetCommitRequestTopic, "topic_id")
 """The version of OffsetCommit and OffsetFetch that names topics by id."""
 UNKNOWN_ANSWERS = 3
 """A topic id is gone when the coordinator has refused it so often, and the metadata does not have it either. Each of
@@ -285,7 +286,7 @@ class Offsets:
             asked.member_id, asked.member_epoch = member.member_id, member.generation
         request.groups = [asked]
         answer = await connection.request(
-            request, timeout_ms=request_ms, version_max=BY_ID_VERSION if is_by_id else MEMBER_EPOCH_VERSION
+            request, timeout_ms=request_ms, version_max=BY_ID_FROM if is_by_id else MEMBER_EPOCH_VERSION
         )
         for group in answer.groups:
             if group.group_id == self._group_id:
@@ -323,7 +324,7 @@ class Offsets:
             )
             version_max = MEMBER_EPOCH_VERSION if self._config.is_consumer_protocol else None
             answer: OffsetCommitResponse = await connection.request(
-                request, timeout_ms=request_ms, version_max=BY_ID_VERSION if _is_by_id(topics) else version_max
+                request, timeout_ms=request_ms, version_max=BY_ID_FROM if _is_by_id(topics) else version_max
             )
             answered: dict[TopicPartition, None] = {}
             for topic in answer.topics:
@@ -408,7 +409,7 @@ _Topics = dict[tuple[str, bytes], list[int]]
 
 def _by_topic(ids: _TopicIds, connection: Connection, request: type[Message]) -> _Topics:
     """The partitions by topic. The topic ids are zeros unless the broker is asked by id."""
-    is_by_id = ZERO_UUID not in ids.values() and connection.serves(request, BY_ID_VERSION)
+    is_by_id = ZERO_UUID not in ids.values() and connection.serves(request, BY_ID_FROM)
     topics: _Topics = {}
     for (topic, index), topic_id in ids.items():
         topics.setdefault((topic, topic_id if is_by_id else ZERO_UUID), []).append(index)

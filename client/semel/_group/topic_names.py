@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from semel_protocol.messages.k03_metadata import (
+    ASKED_BY_ID_FROM,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 
 from semel._net.cluster import ANSWER_TIMEOUT_MS, Cluster
 from semel.errors import UnsupportedVersionError
-
-BY_ID_SINCE = 12
-"""The Metadata version that asks for topics by id."""
 
 
 class TopicNames:
@@ -33,9 +35,9 @@ class TopicNames:
         Raises KafkaConnectionError, KafkaTimeoutError, UnsupportedVersionError.
         """
         connection = await self._cluster.any_connection()
-        if not connection.serves(MetadataRequest, BY_ID_SINCE):
+        if not connection.serves(MetadataRequest, ASKED_BY_ID_FROM):
             raise UnsupportedVersionError(
-                f"{connection.name} does not serve Metadata v{BY_ID_SINCE}, which names topics by id: "
+                f"{connection.name} does not serve Metadata v{ASKED_BY_ID_FROM}, which names topics by id: "
                 "use group_protocol='classic'"
             )
         answer: MetadataResponse = await connection.request(
@@ -44,7 +46,7 @@ class TopicNames:
                 allow_auto_topic_creation=False,
             ),
             timeout_ms=min(self._cluster.config.request_timeout_ms, ANSWER_TIMEOUT_MS),
-            version_max=BY_ID_SINCE,
+            version_max=ASKED_BY_ID_FROM,
         )
         for topic in answer.topics:
             if topic.name and not topic.error_code:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from semel_protocol import __version__
 from semel_protocol.api import API_OF, Api
+from semel_protocol.api_key import OWN_KEYS_MIN, ApiKey
 from semel_protocol.errors import ErrorCode, ProtocolError
 from semel_protocol.framing import FrameBuffer
 from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
@@ -41,25 +42,24 @@ from semel.errors import (
     UnsupportedVersionError,
 )
 
-VERSION_MAX = {
-    0: 11,  # Produce 12 is transaction version 2 (KIP-890)
-    1: 12,  # Fetch 13 names topics by id
-    2: 7,  # ListOffsets 8 and later ask for tiered offsets
-    3: 12,  # Metadata 13 adds an error of the whole answer
-    8: 8,  # OffsetCommit 9 is the consumer group protocol of KIP-848
-    9: 7,  # OffsetFetch 8 asks for several groups at once
-    10: 3,  # FindCoordinator 4 asks for several keys at once
-    15: 5,  # DescribeGroups 6 fails for a group that does not exist, and 5 says that it is dead
-    20: 5,  # DeleteTopics 6 names topics by id
-    24: 3,  # AddPartitionsToTxn 4 is for brokers
-    26: 4,  # EndTxn 5 is transaction version 2
-    28: 4,  # TxnOffsetCommit 5 is transaction version 2
+VERSION_MAX: dict[int, int] = {
+    ApiKey.PRODUCE: 11,  # Produce 12 is transaction version 2 (KIP-890)
+    ApiKey.FETCH: 12,  # Fetch 13 names topics by id
+    ApiKey.LIST_OFFSETS: 7,  # ListOffsets 8 and later ask for tiered offsets
+    ApiKey.METADATA: 12,  # Metadata 13 adds an error of the whole answer
+    ApiKey.OFFSET_COMMIT: 8,  # OffsetCommit 9 is the consumer group protocol of KIP-848
+    ApiKey.OFFSET_FETCH: 7,  # OffsetFetch 8 asks for several groups at once
+    ApiKey.FIND_COORDINATOR: 3,  # FindCoordinator 4 asks for several keys at once
+    ApiKey.DESCRIBE_GROUPS: 5,  # DescribeGroups 6 fails for a group that does not exist, and 5 says that it is dead
+    ApiKey.DELETE_TOPICS: 5,  # DeleteTopics 6 names topics by id
+    ApiKey.ADD_PARTITIONS_TO_TXN: 3,  # AddPartitionsToTxn 4 is for brokers
+    ApiKey.END_TXN: 4,  # EndTxn 5 is transaction version 2
+    ApiKey.TXN_OFFSET_COMMIT: 4,  # TxnOffsetCommit 5 is transaction version 2
 }
 """The highest version that this client uses unless a caller asks for more; for APIs that declare a higher one."""
 
-OWN_KEYS_MIN = 20_000
-"""The first key of the APIs that only semel's brokers have. All of them are about OWN_FEATURE."""
 OWN_FEATURE = "transaction groups"
+"""The feature that semel's own APIs are about."""
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._frames = FrameBuffer(frame_bytes_max)
         self._requests: RequestPipeline[_Pending] = RequestPipeline(client_id)
-        self._versions: dict[int, tuple[int, int]] = {18: (0, 4)}
+        self._versions: dict[int, tuple[int, int]] = {ApiKey.API_VERSIONS: (0, 4)}
         self._features: dict[str, int] = {}
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from semel_protocol.errors import ErrorCode
+from semel_protocol.fields import first_version
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from semel_protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -57,7 +58,7 @@ GROUP_METADATA_VERSION_MIN = 3
 END_TXN_VERSION = {1: 4, 2: 5}
 TXN_OFFSET_COMMIT_VERSION = {1: 4, 2: 5}
 """By transaction version (KIP-890): the highest version to use; for transaction version 2 also the lowest."""
-TXN_OFFSET_COMMIT_BY_ID_VERSION = 6
+TXN_OFFSET_COMMIT_BY_ID_FROM = first_version(TxnOffsetCommitRequestTopic, "topic_id")
 """The TxnOffsetCommit version that names topics by id (KIP-1319)."""
 UNKNOWN_ANSWERS = 3
 """A topic id is gone when the group's coordinator has refused it so often in a row. Once, it may only lag behind."""
@@ -183,9 +184,9 @@ class TransactionCoordinator:
             return request
 
         def version_max(connection: Connection) -> int:
-            serves_ids = connection.serves(TxnOffsetCommitRequest, TXN_OFFSET_COMMIT_BY_ID_VERSION)
+            serves_ids = connection.serves(TxnOffsetCommitRequest, TXN_OFFSET_COMMIT_BY_ID_FROM)
             by_id = version >= 2 and has_ids and serves_ids
-            return TXN_OFFSET_COMMIT_BY_ID_VERSION if by_id else TXN_OFFSET_COMMIT_VERSION[version]
+            return TXN_OFFSET_COMMIT_BY_ID_FROM if by_id else TXN_OFFSET_COMMIT_VERSION[version]
 
         def codes(answer: TxnOffsetCommitResponse) -> Iterable[int]:
             nonlocal refusals

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from msgspec import field
 
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import (
     ZERO_UUID,
     Int16,
@@ -17,6 +18,7 @@ from semel_protocol.schema import (
     Records,
     SharedDefault,
     Uuid,
+    on_error,
     since,
     tag,
     until,
@@ -54,7 +56,7 @@ class ProduceResponseLeader(SharedDefault, frozen=True, kw_only=True):
 class ProduceResponsePartition(Message, kw_only=True):
     index: Int32 = 0
     error_code: Int16 = 0
-    base_offset: Int64 = 0
+    base_offset: Annotated[Int64, on_error(-1)] = 0
     log_append_time_ms: Int64 = -1
     log_start_offset: Annotated[Int64, since(5)] = -1
     record_errors: Annotated[list[ProduceResponseRecordError], since(8)] = []
@@ -79,3 +81,14 @@ class ProduceResponse(Message, kw_only=True):
     responses: list[ProduceResponseTopic] = []
     throttle_time_ms: Int32 = 0
     node_endpoints: Annotated[list[ProduceResponseNodeEndpoint], since(10), tag(0)] = []
+
+
+API = Api(
+    ApiKey.PRODUCE,
+    ProduceRequest,
+    ProduceResponse,
+    declared=(3, 13),
+    flexible=9,
+    advertised=(0, 7),
+    with_feature={Feature.TRANSACTION_VERSION_2: 13},
+)

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from msgspec import field
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import (
     ZERO_UUID,
     Int8,
@@ -23,6 +24,7 @@ from semel_protocol.schema import (
     Records,
     SharedDefault,
     Uuid,
+    on_error,
     since,
     tag,
     until,
@@ -99,7 +101,7 @@ class FetchResponseAbortedTransaction(Message, kw_only=True):
 class FetchResponsePartition(Message, kw_only=True):
     partition_index: Int32 = 0
     error_code: Int16 = 0
-    high_watermark: Int64 = 0
+    high_watermark: Annotated[Int64, on_error(-1)] = 0
     last_stable_offset: Int64 = -1
     log_start_offset: Annotated[Int64, since(5)] = -1
     diverging_epoch: Annotated[FetchResponseDivergingEpoch, since(12), tag(0)] = field(
@@ -110,7 +112,7 @@ class FetchResponsePartition(Message, kw_only=True):
     producer_snapshot: Annotated[bytes, since(12), tag(10_000)] = b""
     aborted_transactions: list[FetchResponseAbortedTransaction] | None = None
     preferred_read_replica: Annotated[Int32, since(11)] = -1
-    records: Records | None = None
+    records: Annotated[Records | None, on_error(b"")] = None
 
 
 class FetchResponseTopic(Message, kw_only=True):
@@ -132,3 +134,6 @@ class FetchResponse(Message, kw_only=True):
     session_id: Annotated[Int32, since(7)] = 0
     responses: list[FetchResponseTopic] = []
     node_endpoints: Annotated[list[FetchResponseNodeEndpoint], since(16), tag(0)] = []
+
+
+API = Api(ApiKey.FETCH, FetchRequest, FetchResponse, declared=(4, 18), flexible=12, advertised=(0, 18))

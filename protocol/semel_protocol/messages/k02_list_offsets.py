@@ -6,6 +6,7 @@ tiered offset (v9), KIP-1075 timeout (v10), KIP-1023 earliest offset that is not
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Int64, Message, since
 
 
@@ -43,3 +44,8 @@ class ListOffsetsResponseTopic(Message, kw_only=True):
 class ListOffsetsResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[Int32, since(2)] = 0
     topics: list[ListOffsetsResponseTopic] = []
+
+
+API = Api(
+    ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, declared=(1, 11), flexible=6, advertised=(0, 11)
+)

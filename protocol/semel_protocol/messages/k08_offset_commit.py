@@ -6,6 +6,7 @@ topic ids (v10).
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, since, until
 
 
@@ -45,3 +46,14 @@ class OffsetCommitResponseTopic(Message, kw_only=True):
 class OffsetCommitResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[Int32, since(3)] = 0
     topics: list[OffsetCommitResponseTopic] = []
+
+
+API = Api(
+    ApiKey.OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    declared=(2, 10),
+    flexible=8,
+    advertised=(0, 7),
+    with_feature={Feature.GROUP_VERSION_1: 10},
+)

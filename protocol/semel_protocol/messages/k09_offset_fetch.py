@@ -5,7 +5,8 @@ KIP-447 require_stable (v7), KIP-709 several groups (v8), KIP-848 (v9), topic id
 
 from typing import Annotated
 
-from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, nullable, since, until
+from semel_protocol.declaration import Api, ApiKey, Feature
+from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, nullable, on_error, since, until
 
 
 class OffsetFetchRequestTopic(Message, kw_only=True):
@@ -30,9 +31,9 @@ class OffsetFetchRequest(Message, kw_only=True):
 
 class OffsetFetchResponsePartition(Message, kw_only=True):
     partition_index: Int32 = 0
-    committed_offset: Int64 = 0
+    committed_offset: Annotated[Int64, on_error(-1)] = 0
     committed_leader_epoch: Annotated[Int32, since(5)] = -1
-    metadata: str | None = None
+    metadata: Annotated[str | None, on_error("")] = None
     error_code: Int16 = 0
 
 
@@ -53,3 +54,14 @@ class OffsetFetchResponse(Message, kw_only=True):
     topics: Annotated[list[OffsetFetchResponseTopic], since(1), until(7)] = []
     error_code: Annotated[Int16, since(2), until(7)] = 0
     groups: Annotated[list[OffsetFetchResponseGroup], since(8)] = []
+
+
+API = Api(
+    ApiKey.OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    declared=(1, 10),
+    flexible=6,
+    advertised=(0, 7),
+    with_feature={Feature.GROUP_VERSION_1: 10},
+)

@@ -5,6 +5,7 @@ KIP-62 (v1), KIP-394 member id (v4), KIP-345 static members (v5), KIP-559 (v7), 
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message, nullable, since
 
 
@@ -40,3 +41,6 @@ class JoinGroupResponse(Message, kw_only=True):
     skip_assignment: Annotated[bool, since(9)] = False
     member_id: str = ""
     members: list[JoinGroupResponseMember] = []
+
+
+API = Api(ApiKey.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse, declared=(0, 9), flexible=6, advertised=(0, 9))

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message, since
 
 
@@ -15,3 +16,6 @@ class HeartbeatRequest(Message, kw_only=True):
 class HeartbeatResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
+
+
+API = Api(ApiKey.HEARTBEAT, HeartbeatRequest, HeartbeatResponse, declared=(0, 4), flexible=4, advertised=(0, 4))

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message, since, until
 
 
@@ -27,3 +28,6 @@ class LeaveGroupResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
     members: Annotated[list[LeaveGroupResponseMember], since(3)] = []
+
+
+API = Api(ApiKey.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, declared=(0, 5), flexible=4, advertised=(0, 5))

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message, since
 
 
@@ -26,3 +27,6 @@ class SyncGroupResponse(Message, kw_only=True):
     protocol_type: Annotated[str | None, since(5)] = None
     protocol_name: Annotated[str | None, since(5)] = None
     assignment: bytes = b""
+
+
+API = Api(ApiKey.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse, declared=(0, 5), flexible=4, advertised=(0, 5))

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import Int16, Int32, Message, since
 
 
@@ -33,3 +34,14 @@ class DescribeGroupsResponseGroup(Message, kw_only=True):
 class DescribeGroupsResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     groups: list[DescribeGroupsResponseGroup] = []
+
+
+API = Api(
+    ApiKey.DESCRIBE_GROUPS,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    declared=(0, 6),
+    flexible=5,
+    advertised=(0, 2),
+    with_feature={Feature.GROUP_VERSION_1: 6},
+)

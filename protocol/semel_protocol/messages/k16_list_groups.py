@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import Int16, Int32, Message, since
 
 
@@ -21,3 +22,14 @@ class ListGroupsResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
     groups: list[ListGroupsResponseGroup] = []
+
+
+API = Api(
+    ApiKey.LIST_GROUPS,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    declared=(0, 5),
+    flexible=3,
+    advertised=(0, 2),
+    with_feature={Feature.GROUP_VERSION_1: 5},
+)

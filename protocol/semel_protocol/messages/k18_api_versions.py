@@ -5,6 +5,7 @@ KIP-35, KIP-511 client software (v3), KIP-584 features (v3). Responses always us
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message, since, tag
 
 
@@ -39,3 +40,6 @@ class ApiVersionsResponse(Message, kw_only=True):
     finalized_features_epoch: Annotated[Int64, since(3), tag(1)] = -1
     finalized_features: Annotated[list[ApiVersionsResponseFinalizedFeature], since(3), tag(2)] = []
     zk_migration_ready: Annotated[bool, since(3), tag(3)] = False
+
+
+API = Api(ApiKey.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, declared=(0, 4), flexible=3, advertised=(0, 4))

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uuid, since, tag
 
 
@@ -51,3 +52,8 @@ class CreateTopicsResponseTopic(Message, kw_only=True):
 class CreateTopicsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     topics: list[CreateTopicsResponseTopic] = []
+
+
+API = Api(
+    ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, declared=(2, 7), flexible=5, advertised=(0, 7)
+)

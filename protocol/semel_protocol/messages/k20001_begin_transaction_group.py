@@ -5,6 +5,7 @@ for the transactional id `<group>/`. Open transactions of earlier steps are abor
 steps; -1 means none.
 """
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message
 
 
@@ -25,3 +26,13 @@ class BeginTransactionGroupResponse(Message, kw_only=True):
     group_epoch: Int32 = -1
     decided_token: str | None = None
     decided_epoch: Int32 = -1
+
+
+API = Api(
+    ApiKey.BEGIN_TRANSACTION_GROUP,
+    BeginTransactionGroupRequest,
+    BeginTransactionGroupResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+)

@@ -4,6 +4,7 @@ A commit lists the transactions to commit; other open transactions of the step a
 commit: a repeated request with the same token gets the answer that it is committed already.
 """
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message
 
 
@@ -29,3 +30,13 @@ class DecideTransactionGroupResponse(Message, kw_only=True):
     error_message: str | None = None
     already_decided: bool = False
     decided_epoch: Int32 = -1
+
+
+API = Api(
+    ApiKey.DECIDE_TRANSACTION_GROUP,
+    DecideTransactionGroupRequest,
+    DecideTransactionGroupResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+)

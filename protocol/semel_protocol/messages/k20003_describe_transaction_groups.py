@@ -3,6 +3,7 @@
 Each broker answers for the groups that it coordinates, as for ListTransactions. Times are in ms, -1 means none.
 """
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message
 
 
@@ -48,3 +49,13 @@ class DescribeTransactionGroupsResponse(Message, kw_only=True):
     error_code: Int16 = 0
     error_message: str | None = None
     groups: list[DescribeTransactionGroupsResponseGroup] = []
+
+
+API = Api(
+    ApiKey.DESCRIBE_TRANSACTION_GROUPS,
+    DescribeTransactionGroupsRequest,
+    DescribeTransactionGroupsResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+)

@@ -4,6 +4,7 @@ For a group whose name is used once. Its last step is decided, and the driver ha
 to the coordinator of the group. A repeated request, or one for an unknown group, succeeds.
 """
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message
 
 
@@ -18,3 +19,13 @@ class ForgetTransactionGroupResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: str | None = None
+
+
+API = Api(
+    ApiKey.FORGET_TRANSACTION_GROUP,
+    ForgetTransactionGroupRequest,
+    ForgetTransactionGroupResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+)

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, nullable, since, until
 
 
@@ -26,3 +27,8 @@ class DeleteTopicsResponseTopic(Message, kw_only=True):
 class DeleteTopicsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     responses: list[DeleteTopicsResponseTopic] = []
+
+
+API = Api(
+    ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse, declared=(1, 6), flexible=4, advertised=(0, 6)
+)

@@ -1,6 +1,9 @@
 """DeleteRecords (key 21): move the log start offset up. KIP-107."""
 
-from semel_protocol.schema import Int16, Int32, Int64, Message
+from typing import Annotated
+
+from semel_protocol.declaration import Api, ApiKey
+from semel_protocol.schema import Int16, Int32, Int64, Message, on_error
 
 
 class DeleteRecordsRequestPartition(Message, kw_only=True):
@@ -20,7 +23,7 @@ class DeleteRecordsRequest(Message, kw_only=True):
 
 class DeleteRecordsResponsePartition(Message, kw_only=True):
     partition_index: Int32 = 0
-    low_watermark: Int64 = 0
+    low_watermark: Annotated[Int64, on_error(-1)] = 0
     error_code: Int16 = 0
 
 
@@ -32,3 +35,8 @@ class DeleteRecordsResponseTopic(Message, kw_only=True):
 class DeleteRecordsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsResponseTopic] = []
+
+
+API = Api(
+    ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse, declared=(0, 2), flexible=2, advertised=(0, 2)
+)

@@ -3,6 +3,7 @@ two-phase commit (v6). Tags from 10000 on are semel's own."""
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import Int16, Int32, Int64, Message, since, tag
 
 
@@ -25,3 +26,14 @@ class InitProducerIdResponse(Message, kw_only=True):
     ongoing_txn_producer_id: Annotated[Int64, since(6)] = -1
     ongoing_txn_producer_epoch: Annotated[Int16, since(6)] = -1
     error_message: Annotated[str | None, since(2), tag(10_000)] = None
+
+
+API = Api(
+    ApiKey.INIT_PRODUCER_ID,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    declared=(0, 6),
+    flexible=2,
+    advertised=(0, 4),
+    with_feature={Feature.TRANSACTION_VERSION_2: 5, Feature.TWO_PHASE_COMMIT: 6},
+)

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message, since
 
 
@@ -36,3 +37,13 @@ class OffsetForLeaderEpochResponseTopic(Message, kw_only=True):
 class OffsetForLeaderEpochResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     topics: list[OffsetForLeaderEpochResponseTopic] = []
+
+
+API = Api(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    declared=(2, 4),
+    flexible=4,
+    advertised=(0, 4),
+)

@@ -7,6 +7,7 @@ TRANSACTION_ABORTABLE.
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message, since, until
 
 
@@ -51,3 +52,13 @@ class AddPartitionsToTxnResponse(Message, kw_only=True):
     error_code: Annotated[Int16, since(4)] = 0
     results_by_transaction: Annotated[list[AddPartitionsToTxnResponseTransaction], since(4)] = []
     results_by_topic_v3_and_below: Annotated[list[AddPartitionsToTxnResponseTopic], until(3)] = []
+
+
+API = Api(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    declared=(0, 5),
+    flexible=3,
+    advertised=(0, 3),
+)

@@ -5,6 +5,7 @@ The tag 10000 is semel's own.
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message, since, tag
 
 
@@ -19,3 +20,13 @@ class AddOffsetsToTxnResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: Annotated[str | None, since(3), tag(10_000)] = None
+
+
+API = Api(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    declared=(0, 4),
+    flexible=3,
+    advertised=(0, 4),
+)

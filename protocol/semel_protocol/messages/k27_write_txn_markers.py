@@ -5,6 +5,7 @@ The tag 10000 is semel's own.
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message, since, tag
 
 
@@ -43,3 +44,13 @@ class WriteTxnMarkersResponseMarker(Message, kw_only=True):
 
 class WriteTxnMarkersResponse(Message, kw_only=True):
     markers: list[WriteTxnMarkersResponseMarker] = []
+
+
+API = Api(
+    ApiKey.WRITE_TXN_MARKERS,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+    declared=(1, 1),
+    flexible=1,
+    advertised=(0, 1),
+)

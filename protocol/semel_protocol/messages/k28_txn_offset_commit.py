@@ -5,6 +5,7 @@ KIP-98, KIP-447 group metadata (v3), KIP-890 (v4, v5), KIP-1319 topic ids (v6).
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, since, until
 
 
@@ -46,3 +47,14 @@ class TxnOffsetCommitResponseTopic(Message, kw_only=True):
 class TxnOffsetCommitResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     topics: list[TxnOffsetCommitResponseTopic] = []
+
+
+API = Api(
+    ApiKey.TXN_OFFSET_COMMIT,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    declared=(0, 6),
+    flexible=3,
+    advertised=(0, 3),
+    with_feature={Feature.TRANSACTION_VERSION_2: 6},
+)

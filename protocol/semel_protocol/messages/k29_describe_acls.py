@@ -1,5 +1,6 @@
 """DescribeAcls (key 29): access control lists by filter. KIP-140; v1 pattern types (KIP-290), v3 users as resources."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 
@@ -34,3 +35,8 @@ class DescribeAclsResponse(Message, kw_only=True):
     error_code: Int16 = 0
     error_message: str | None = None
     resources: list[DescribeAclsResponseResource] = []
+
+
+API = Api(
+    ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse, declared=(1, 3), flexible=2, advertised=(0, 3)
+)

@@ -1,5 +1,6 @@
 """CreateAcls (key 30): add access control entries. KIP-140; v1 pattern types (KIP-290), v3 users as resources."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 
@@ -27,3 +28,6 @@ class CreateAclsResponse(Message, kw_only=True):
 
     throttle_time_ms: Int32 = 0
     results: list[CreateAclsResponseResult] = []
+
+
+API = Api(ApiKey.CREATE_ACLS, CreateAclsRequest, CreateAclsResponse, declared=(1, 3), flexible=2, advertised=(0, 3))

@@ -1,5 +1,6 @@
 """DeleteAcls (key 31): remove access control entries. KIP-140; v1 pattern types (KIP-290), v3 users as resources."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 
@@ -42,3 +43,6 @@ class DeleteAclsResponse(Message, kw_only=True):
 
     throttle_time_ms: Int32 = 0
     filter_results: list[DeleteAclsResponseFilterResult] = []
+
+
+API = Api(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse, declared=(1, 3), flexible=2, advertised=(0, 3))

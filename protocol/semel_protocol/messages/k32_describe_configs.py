@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message, since, until
 
 
@@ -46,3 +47,13 @@ class DescribeConfigsResponseResult(Message, kw_only=True):
 class DescribeConfigsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     results: list[DescribeConfigsResponseResult] = []
+
+
+API = Api(
+    ApiKey.DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    declared=(0, 4),
+    flexible=4,
+    advertised=(0, 4),
+)

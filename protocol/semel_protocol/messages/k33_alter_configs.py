@@ -1,5 +1,6 @@
 """AlterConfigs (key 33): replace all settings of a resource. KIP-133; superseded by IncrementalAlterConfigs."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 
@@ -29,3 +30,8 @@ class AlterConfigsResponseResource(Message, kw_only=True):
 class AlterConfigsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResponseResource] = []
+
+
+API = Api(
+    ApiKey.ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse, declared=(0, 2), flexible=2, advertised=(0, 2)
+)

@@ -4,6 +4,7 @@ directories since v5 (KIP-1066).
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message, since
 
 
@@ -41,3 +42,13 @@ class DescribeLogDirsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(3)] = 0
     results: list[DescribeLogDirsResponseResult] = []
+
+
+API = Api(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    declared=(1, 5),
+    flexible=2,
+    advertised=(0, 5),
+)

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int64, Message, since
 
 
@@ -14,3 +15,13 @@ class SaslAuthenticateResponse(Message, kw_only=True):
     error_message: str | None = None
     auth_bytes: bytes = b""
     session_lifetime_ms: Annotated[Int64, since(1)] = 0
+
+
+API = Api(
+    ApiKey.SASL_AUTHENTICATE,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    declared=(0, 2),
+    flexible=2,
+    advertised=(0, 2),
+)

@@ -1,5 +1,6 @@
 """CreatePartitions (key 37): grow topics. KIP-195."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message
 
 
@@ -28,3 +29,13 @@ class CreatePartitionsResponseResult(Message, kw_only=True):
 class CreatePartitionsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     results: list[CreatePartitionsResponseResult] = []
+
+
+API = Api(
+    ApiKey.CREATE_PARTITIONS,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    declared=(0, 3),
+    flexible=2,
+    advertised=(0, 3),
+)

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message, since
 
 
@@ -18,3 +19,8 @@ class DeleteGroupsResponseResult(Message, kw_only=True):
 class DeleteGroupsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     results: list[DeleteGroupsResponseResult] = []
+
+
+API = Api(
+    ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse, declared=(0, 3), flexible=2, advertised=(0, 3)
+)

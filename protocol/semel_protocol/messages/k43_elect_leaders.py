@@ -5,6 +5,7 @@ A partition whose leader is already the one wanted answers ELECTION_NOT_NEEDED.
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message, since
 
 PREFERRED = 0
@@ -41,3 +42,8 @@ class ElectLeadersResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(1)] = 0
     replica_election_results: list[ElectLeadersResponseTopic] = []
+
+
+API = Api(
+    ApiKey.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse, declared=(0, 2), flexible=2, advertised=(0, 2)
+)

@@ -1,5 +1,6 @@
 """IncrementalAlterConfigs (key 44): set, delete, append, subtract. KIP-339."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 
@@ -30,3 +31,13 @@ class IncrementalAlterConfigsResponseResource(Message, kw_only=True):
 class IncrementalAlterConfigsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     responses: list[IncrementalAlterConfigsResponseResource] = []
+
+
+API = Api(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    declared=(0, 1),
+    flexible=1,
+    advertised=(0, 1),
+)

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message, since
 
 
@@ -40,3 +41,13 @@ class AlterPartitionReassignmentsResponse(Message, kw_only=True):
     error_code: Int16 = 0
     error_message: str | None = None
     responses: list[AlterPartitionReassignmentsResponseTopic] = []
+
+
+API = Api(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    declared=(0, 1),
+    flexible=0,
+    advertised=(0, 1),
+)

@@ -1,5 +1,6 @@
 """ListPartitionReassignments (key 46): the reassignments in progress. KIP-455."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message
 
 
@@ -34,3 +35,13 @@ class ListPartitionReassignmentsResponse(Message, kw_only=True):
     error_code: Int16 = 0
     error_message: str | None = None
     topics: list[ListPartitionReassignmentsResponseTopic] = []
+
+
+API = Api(
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+)

@@ -1,5 +1,6 @@
 """OffsetDelete (key 47): deletes committed offsets of a group. KIP-496. Never flexible."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Message
 
 
@@ -31,3 +32,8 @@ class OffsetDeleteResponse(Message, kw_only=True):
     error_code: Int16 = 0
     throttle_time_ms: Int32 = 0
     topics: list[OffsetDeleteResponseTopic] = []
+
+
+API = Api(
+    ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse, declared=(0, 0), flexible=None, advertised=(0, 0)
+)

@@ -1,5 +1,6 @@
 """DescribeClientQuotas (key 48): the quotas of clients by a filter. KIP-546."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Float64, Int8, Int16, Int32, Message
 
 
@@ -42,3 +43,13 @@ class DescribeClientQuotasResponse(Message, kw_only=True):
     error_code: Int16 = 0
     error_message: str | None = None
     entries: list[DescribeClientQuotasResponseEntry] | None = None
+
+
+API = Api(
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    declared=(0, 1),
+    flexible=1,
+    advertised=(0, 1),
+)

@@ -1,5 +1,6 @@
 """AlterClientQuotas (key 49): set and remove quotas of clients. KIP-546."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Float64, Int16, Int32, Message
 
 
@@ -46,3 +47,13 @@ class AlterClientQuotasResponse(Message, kw_only=True):
 
     throttle_time_ms: Int32 = 0
     entries: list[AlterClientQuotasResponseEntry] = []
+
+
+API = Api(
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    declared=(0, 1),
+    flexible=1,
+    advertised=(0, 1),
+)

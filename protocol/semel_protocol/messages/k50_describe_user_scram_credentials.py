@@ -1,5 +1,6 @@
 """DescribeUserScramCredentials (key 50): mechanisms and iterations of users, without salts or keys. KIP-554."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 
@@ -32,3 +33,13 @@ class DescribeUserScramCredentialsResponse(Message, kw_only=True):
     error_code: Int16 = 0
     error_message: str | None = None
     results: list[DescribeUserScramCredentialsResponseResult] = []
+
+
+API = Api(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+)

@@ -1,5 +1,6 @@
 """AlterUserScramCredentials (key 51): create, change and delete SCRAM credentials of users. KIP-554."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message
 
 
@@ -34,3 +35,13 @@ class AlterUserScramCredentialsResponse(Message, kw_only=True):
 
     throttle_time_ms: Int32 = 0
     results: list[AlterUserScramCredentialsResponseResult] = []
+
+
+API = Api(
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+)

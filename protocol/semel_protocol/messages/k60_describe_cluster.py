@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Int64, Message, since, tag
 
 
@@ -37,3 +38,13 @@ class DescribeClusterResponse(Message, kw_only=True):
     does not hang, or the broker does not tell."""
     disk_path: Annotated[str, tag(10_003)] = ""
     """The data directory on the disk that hangs; empty: the client has no Describe on the cluster."""
+
+
+API = Api(
+    ApiKey.DESCRIBE_CLUSTER,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    declared=(0, 2),
+    flexible=0,
+    advertised=(0, 2),
+)

@@ -1,5 +1,6 @@
 """DescribeProducers (key 61): active producers of partitions. KIP-664."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message
 
 
@@ -36,3 +37,13 @@ class DescribeProducersResponseTopic(Message, kw_only=True):
 class DescribeProducersResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     topics: list[DescribeProducersResponseTopic] = []
+
+
+API = Api(
+    ApiKey.DESCRIBE_PRODUCERS,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+)

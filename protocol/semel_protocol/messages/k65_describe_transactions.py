@@ -5,6 +5,7 @@ The tags from 10000 on are semel's own: the owner of the transactional id, and i
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message, tag
 
 
@@ -52,3 +53,13 @@ class DescribeTransactionsResponseTransaction(Message, kw_only=True):
 class DescribeTransactionsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     transaction_states: list[DescribeTransactionsResponseTransaction] = []
+
+
+API = Api(
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+)

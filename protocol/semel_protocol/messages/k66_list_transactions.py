@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int16, Int32, Int64, Message, since
 
 
@@ -23,3 +24,13 @@ class ListTransactionsResponse(Message, kw_only=True):
     error_code: Int16 = 0
     unknown_state_filters: list[str] = []
     transaction_states: list[ListTransactionsResponseTransaction] = []
+
+
+API = Api(
+    ApiKey.LIST_TRANSACTIONS,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    declared=(0, 2),
+    flexible=0,
+    advertised=(0, 2),
+)

@@ -2,7 +2,11 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, since
+
+OWN_MEMBER_ID_FROM = 1
+"""From this version on the client makes the member id (KIP-1082). It also has regular expressions."""
 
 
 class ConsumerGroupHeartbeatRequestTopicPartitions(Message, kw_only=True):
@@ -40,3 +44,14 @@ class ConsumerGroupHeartbeatResponse(Message, kw_only=True):
     member_epoch: Int32 = 0
     heartbeat_interval_ms: Int32 = 0
     assignment: ConsumerGroupHeartbeatResponseAssignment | None = None
+
+
+API = Api(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    declared=(0, 1),
+    flexible=0,
+    advertised=(0, 1),
+    needs_feature=Feature.GROUP_VERSION_1,
+)

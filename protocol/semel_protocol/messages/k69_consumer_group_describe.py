@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import field
 
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uuid, since
 
 
@@ -57,3 +58,14 @@ class ConsumerGroupDescribeResponseGroup(Message, kw_only=True):
 class ConsumerGroupDescribeResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     groups: list[ConsumerGroupDescribeResponseGroup] = []
+
+
+API = Api(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    declared=(0, 1),
+    flexible=0,
+    advertised=(0, 1),
+    needs_feature=Feature.GROUP_VERSION_1,
+)

@@ -1,5 +1,6 @@
 """GetTelemetrySubscriptions (key 71): the metrics that a client is asked to push. KIP-714."""
 
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uuid
 
 
@@ -17,3 +18,14 @@ class GetTelemetrySubscriptionsResponse(Message, kw_only=True):
     telemetry_max_bytes: Int32 = 0
     delta_temporality: bool = False
     requested_metrics: list[str] = []
+
+
+API = Api(
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+    needs_feature=Feature.TELEMETRY,
+)

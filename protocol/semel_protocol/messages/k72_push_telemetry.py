@@ -1,5 +1,6 @@
 """PushTelemetry (key 72): the metrics of a client, in OpenTelemetry's format. KIP-714."""
 
+from semel_protocol.declaration import Api, ApiKey, Feature
 from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uuid
 
 
@@ -14,3 +15,14 @@ class PushTelemetryRequest(Message, kw_only=True):
 class PushTelemetryResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
+
+
+API = Api(
+    ApiKey.PUSH_TELEMETRY,
+    PushTelemetryRequest,
+    PushTelemetryResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+    needs_feature=Feature.TELEMETRY,
+)

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import Int8, Int16, Int32, Message, since
 
 
@@ -18,3 +19,13 @@ class ListConfigResourcesResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     config_resources: list[ListConfigResourcesResponseConfigResource] = []
+
+
+API = Api(
+    ApiKey.LIST_CONFIG_RESOURCES,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    declared=(0, 1),
+    flexible=0,
+    advertised=(0, 1),
+)

@@ -1,5 +1,6 @@
 """DescribeTopicPartitions (key 75). KIP-966."""
 
+from semel_protocol.declaration import Api, ApiKey
 from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid
 
 
@@ -48,3 +49,13 @@ class DescribeTopicPartitionsResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: DescribeTopicPartitionsResponseCursor | None = None
+
+
+API = Api(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    declared=(0, 0),
+    flexible=0,
+    advertised=(0, 0),
+)

@@ -11,11 +11,9 @@ from broker.authorization.samples import error_codes, sample
 from broker.authorization.test_rules import UNREFUSED, allow, guarded
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire
-from semel_broker.authorization.administration import ADMINISTRATION, NOT_AUDITED
 from semel_broker.authorization.audit_log import LINES_MAX, LIST_MAX, SENDERS_MAX, TEXT_MAX, WINDOW_S, AuditLog
 from semel_broker.authorization.requirements import REFUSAL_OF
-from semel_broker.authorization.rules import RULES
-from semel_broker.handlers import HANDLERS
+from semel_broker.handlers import AUDITS, HANDLERS, NEEDS, NOT_AUDITED
 from semel_broker.node import FETCH, _handlers
 from semel_protocol.acls import Operation, PatternType, ResourceType
 from semel_protocol.api import APIS
@@ -62,18 +60,18 @@ async def audited(start_broker: StartBroker, **settings: str) -> Harness:
 
 
 def test_every_api_is_audited_or_has_the_reason_why_not() -> None:
-    assert set(ADMINISTRATION) | set(NOT_AUDITED) == set(RULES)
-    assert not set(ADMINISTRATION) & set(NOT_AUDITED)
+    assert set(AUDITS) | set(NOT_AUDITED) == set(NEEDS)
+    assert not set(AUDITS) & set(NOT_AUDITED)
     assert all(NOT_AUDITED.values())
 
 
-@pytest.mark.parametrize("key", sorted(RULES))
+@pytest.mark.parametrize("key", sorted(NEEDS))
 def test_an_api_that_needs_the_right_to_change_something_is_audited(key: int) -> None:
-    needs = {operation for requirement in RULES[key] for operation, _, _ in requirement.needs}
-    assert key in ADMINISTRATION or not needs & CHANGING
+    needs = {operation for requirement in NEEDS[key] for operation, _, _ in requirement.needs}
+    assert key in AUDITS or not needs & CHANGING
 
 
-@pytest.mark.parametrize("key", sorted(ADMINISTRATION))
+@pytest.mark.parametrize("key", sorted(AUDITS))
 async def test_every_administrative_request_has_a_line_in_every_version(start_broker: StartBroker, key: int) -> None:
     harness = await audited(start_broker, authorizer_class_name="")
     advertised = APIS[key].advertised
@@ -147,11 +145,11 @@ async def test_a_topic_deleted_by_its_id_has_its_name(start_broker: StartBroker)
     topic = harness.node.broker.topics.required("t")
     row = k20_delete_topics.DeleteTopicsRequestTopic(name=None, topic_id=topic.topic_id)
     request = k20_delete_topics.DeleteTopicsRequest(topics=[row], timeout_ms=1000)
-    (deed,) = ADMINISTRATION[20].deeds(request, cast("Any", SimpleNamespace(broker=harness.node.broker)))
+    (deed,) = AUDITS[20].deeds(request, cast("Any", SimpleNamespace(broker=harness.node.broker)))
     answered = k20_delete_topics.DeleteTopicsResponseTopic(name="t", topic_id=row.topic_id, error_code=7)
     response = k20_delete_topics.DeleteTopicsResponse(responses=[answered])
     assert deed.name == "t"
-    assert ADMINISTRATION[20].codes(response, [deed])[deed.key] == 7
+    assert AUDITS[20].codes(response, [deed])[deed.key] == 7
 
 
 async def test_acls_are_named_as_they_are_created_and_deleted(start_broker: StartBroker) -> None:

@@ -10,10 +10,10 @@ from broker.authorization.test_audit import GIVEN, AuditClock, audited, lines
 from broker.authorization.test_rules import UNREFUSED, guarded
 from broker.conftest import StartBroker
 from broker.harness import Harness
-from semel_broker.authorization.administration import ADMINISTRATION, NOT_AUDITED
 from semel_broker.authorization.audit_refusal import CODE_OF, WHY
 from semel_broker.config.loading import load
 from semel_broker.config.settings import ConfigError
+from semel_broker.handlers import AUDITS, NOT_AUDITED
 from semel_broker.handlers.api_versions import offered
 from semel_protocol.api import APIS
 from semel_protocol.errors import ErrorCode
@@ -36,7 +36,7 @@ def state(harness: Harness) -> Any:
 
 
 @pytest.mark.parametrize("has_authorizer", [False, True])
-@pytest.mark.parametrize("key", sorted(set(ADMINISTRATION) - {METADATA}))
+@pytest.mark.parametrize("key", sorted(set(AUDITS) - {METADATA}))
 async def test_administrative_requests_are_refused_in_every_version_before_anything_is_done(
     start_broker: StartBroker, key: int, has_authorizer: bool
 ) -> None:

@@ -15,10 +15,9 @@ from broker.wire import batch, fetch_request, records_of
 from msgspec.structs import replace
 from semel_broker.authorization import guard
 from semel_broker.authorization.requirements import REFUSAL_OF
-from semel_broker.authorization.rules import RULES
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.context import RequestContext
-from semel_broker.handlers import HANDLERS
+from semel_broker.handlers import HANDLERS, NEEDS
 from semel_broker.handlers.api_versions import offered
 from semel_broker.handlers.k01_fetch import PARTITIONS_AT_ONCE_MAX
 from semel_broker.node import FETCH
@@ -90,13 +89,13 @@ async def change(harness: Harness, *acls: Acl, delete: bool = False) -> None:
 
 @pytest.mark.proves("hidden-topics")
 def test_the_table_has_every_api_that_is_served_and_no_other() -> None:
-    assert set(RULES) == set(HANDLERS)
+    assert set(NEEDS) == set(HANDLERS)
 
 
 @pytest.mark.proves("hidden-topics")
 def test_every_api_but_those_before_authentication_requires_something() -> None:
     pushes = {71, 72}  # metrics of the client itself
-    assert {key for key, rules in RULES.items() if not rules} == {17, 18, 36} | pushes
+    assert {key for key, rules in NEEDS.items() if not rules} == {17, 18, 36} | pushes
 
 
 @pytest.mark.proves("right-to-the-transactional-id")
@@ -623,7 +622,7 @@ async def test_a_topic_that_comes_after_the_check_is_not_reached_by_its_id(start
     assert broker.acls is not None
     reached: list[Any] = []
     handlers: dict[int, Any] = {key: lambda request, ctx: reached.append(request)}
-    handle = guard.guarded(handlers, broker.acls.authorizer, lambda *_: None)[key]
+    handle = guard.guarded(handlers, NEEDS, broker.acls.authorizer, lambda *_: None)[key]
     await allow(harness, Operation.ALL, GROUP, WILDCARD)
     request = sample(key, b"x" * 16)
     if key == 9:

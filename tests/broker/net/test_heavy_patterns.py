@@ -17,6 +17,7 @@ from broker.net.test_long_requests import with_broker
 from broker.wire import Wire
 from semel_broker.authorization.guard import guarded as guard
 from semel_broker.context import RequestContext
+from semel_broker.handlers import NEEDS
 from semel_broker.node import Node
 from semel_broker.regex import WORK_PER_STEP, Expression
 from semel_broker.scheduling.turns import SLICE_STEPS
@@ -124,7 +125,7 @@ async def test_rows_that_the_sender_may_not_see_are_left_out_in_slices(start_bro
         row = ListGroupsResponseGroup
         return ListGroupsResponse(groups=[row(group_id=name, protocol_type="consumer") for name in names])
 
-    handle = guard({16: every_group}, broker.acls.authorizer, lambda *_: None)[16]
+    handle = guard({16: every_group}, NEEDS, broker.acls.authorizer, lambda *_: None)[16]
     ctx = RequestContext(broker, 4, "c", "127.0.0.1", "PLAINTEXT", principal=Principal(ANONYMOUS.name, "127.0.0.1"))
     answer = asyncio.ensure_future(handle(ListGroupsRequest(states_filter=[], types_filter=[]), ctx))
     await answered.wait()

@@ -14,8 +14,8 @@ from broker.authorization.test_rules import allow, guarded
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire
 from broker.metrics.scraping import Scraper
-from semel_broker.authorization.rules import RULES
 from semel_broker.config.limits import Limits
+from semel_broker.handlers import NEEDS
 from semel_broker.pushed_points import Point, UnreadableMetricsError
 from semel_broker.telemetry.instances import Instance
 from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -297,7 +297,7 @@ async def test_subscriptions_are_settings_of_the_cluster_and_pushes_need_no_righ
     assert (await subscribe(wire))[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     await allow(harness, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     assert (await subscribe(wire))[0] == NONE
-    assert RULES[71] == RULES[72] == ()
+    assert NEEDS[71] == NEEDS[72] == ()
 
 
 def test_a_push_may_come_early_after_a_subscription_only_once() -> None:

@@ -13,7 +13,6 @@ from semel_broker.scheduling import turns
 from semel_broker.scheduling.turns import Turns
 from semel_protocol.errors import ErrorCode, KafkaError
 
-
 pytestmark = pytest.mark.proves("wide-request-memory")
 
 

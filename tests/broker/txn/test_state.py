@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
-from semel_broker.coordination.errors import END_TXN, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.coordination.producer_ids import NeedsProducerIdError
 from semel_broker.txn.model import state
 from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NO_IDENTITY, ClientName, ProducerIdentity
@@ -28,6 +28,7 @@ from semel_broker.txn.model.metadata import (
     TransactionState,
 )
 from semel_broker.txn.model.requests import End, Init, TransactionRules, TransactionStep
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 
 NOW = 1_700_000_000_000
@@ -629,8 +630,8 @@ def test_kip939_without_keeping_it_is_aborted_above_both_epochs() -> None:
 
 def test_kip588_old_clients_hear_of_an_invalid_epoch_new_ones_of_a_fence() -> None:
     error = KafkaError(ErrorCode.PRODUCER_FENCED, "who and when")
-    assert for_version(error, END_TXN, 2) is error
-    old = for_version(error, END_TXN, 1)
+    assert for_version(error, ApiKey.END_TXN, 2) is error
+    old = for_version(error, ApiKey.END_TXN, 1)
     assert (old.code, old.message) == (ErrorCode.INVALID_PRODUCER_EPOCH, "who and when")
     other = KafkaError(ErrorCode.INVALID_TXN_STATE)
-    assert for_version(other, END_TXN, 1) is other
+    assert for_version(other, ApiKey.END_TXN, 1) is other

@@ -9,6 +9,7 @@ from typing import Any
 
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
+from semel_broker import node
 from semel_broker.authorization import guard
 from semel_broker.authorization.audit_log import AuditLog
 from semel_broker.cluster.etcd.watch import EtcdWatch
@@ -50,7 +51,7 @@ of_rights = partial(safeguard, occasion=with_rights)
 
 @of_rights("requests are authorised", "no request without the right for it is carried out", "transactional")
 def not_authorised(seam: Seam) -> None:
-    seam.replace(guard, "_guarded", lambda key, handler, *_: handler)
+    seam.replace(guard, "_guarded", lambda key, handler, *_, **__: handler)
 
 
 @of_rights(
@@ -60,7 +61,7 @@ def not_authorised(seam: Seam) -> None:
     "consumer-churn",
 )
 def authorised_once(seam: Seam) -> None:
-    seam.replace(guard, "_until_answered", lambda fetch, authorizer: fetch)
+    seam.replace(node, "checked_when_ready", lambda fetch, authorizer: fetch)
 
 
 @of_rights("a denial overrules", "an entry that allows does not help against one that denies", "idempotent", "plain")

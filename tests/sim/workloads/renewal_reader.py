@@ -13,6 +13,7 @@ from random import Random
 
 from semel import Consumer, ConsumerRebalanceListener, TopicPartition
 from semel.errors import CommitFailedError, KafkaError, RetriableError
+from semel_protocol.fields import first_version
 from semel_protocol.messages.k09_offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -42,7 +43,7 @@ ROLE = "renewal-reader"
 ASSIGNED, CLASSIC, CONSUMER = "assigned", "classic", "consumer"
 """The ways of reading: partitions of its own choice without a group, or a group of this protocol."""
 ANSWERED_WITHIN_S = 5.0
-FETCH_BY_ID_VERSION = 10
+FETCH_BY_ID_FROM = first_version(OffsetFetchRequestTopic, "topic_id")
 LOOKS_MAX = 100
 OF_ANOTHER_TOPIC = -3
 """Stands for a position in another topic of the same name."""
@@ -259,7 +260,7 @@ async def _committed(wires: Wires, group: str, last: LastTopic) -> list[int | No
     for _ in range(LOOKS_MAX):
         await asyncio.sleep(LOOK_S)
         try:
-            answer = (await wires.coordinate(group, request, FETCH_BY_ID_VERSION)).groups[0]
+            answer = (await wires.coordinate(group, request, FETCH_BY_ID_FROM)).groups[0]
         except NoAnswerError:
             continue
         if answer.error_code or any(row.error_code for row in answer.topics[0].partitions):

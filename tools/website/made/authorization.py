@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semel_broker.authorization.rules import RULES
+from semel_broker.handlers import NEEDS
 from semel_protocol.acls import OPERATIONS_OF, Operation, ResourceType
 from semel_protocol.api import APIS
 
@@ -10,7 +10,7 @@ from semel_protocol.api import APIS
 def requests() -> str:
     """The table of requests with what each requires."""
     rows = ["| key | request | operation | on | for |", "|---|---|---|---|---|"]
-    for key, requirements in sorted(RULES.items()):
+    for key, requirements in sorted(NEEDS.items()):
         needs = [need for requirement in requirements for need in requirement.needs]
         if not needs:
             rows.append(f"| {key} | {APIS[key].name} | none | | |")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError, PortableError
 
 from semel_broker.answers import CloseConnectionError
@@ -22,7 +23,6 @@ from semel_broker.security.sasl.states import (
     ALLOWED,
     NEXT,
     SASL,
-    SASL_HANDSHAKE,
     WITH_TOKENS,
     Kind,
     SaslState,
@@ -166,7 +166,7 @@ class SaslSession:
 
         Raises ILLEGAL_SASL_STATE if the connection is authenticated and may not begin again, SaslRefusal otherwise.
         """
-        kind, offered = kind_of(SASL_HANDSHAKE, version), self.mechanisms
+        kind, offered = kind_of(ApiKey.SASL_HANDSHAKE, version), self.mechanisms
         if self.state is SaslState.AUTHENTICATED:
             self._check_reauthentication(kind)
             begun = SaslState.REAUTHENTICATION

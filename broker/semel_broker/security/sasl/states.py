@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
-SASL_HANDSHAKE: Final = 17
-API_VERSIONS: Final = 18
-SASL_AUTHENTICATE: Final = 36
+from semel_protocol.api_key import ApiKey
+
 HANDSHAKE_WITH_HEADERS: Final = 1
 """The version of SaslHandshake from which tokens are sent in SaslAuthenticate."""
 
@@ -68,8 +67,14 @@ ALLOWED: Final[Mapping[SaslState, frozenset[Kind]]] = {
 WITH_TOKENS: Final = frozenset({SaslState.TOKENS, SaslState.RAW_TOKENS, SaslState.REAUTHENTICATION})
 
 
+KINDS: Final[Mapping[int, Kind]] = {
+    ApiKey.API_VERSIONS: Kind.API_VERSIONS,
+    ApiKey.SASL_AUTHENTICATE: Kind.AUTHENTICATE,
+}
+
+
 def kind_of(api_key: int, version: int) -> Kind:
     """What the table calls this request."""
-    if api_key == SASL_HANDSHAKE:
+    if api_key == ApiKey.SASL_HANDSHAKE:
         return Kind.HANDSHAKE if version >= HANDSHAKE_WITH_HEADERS else Kind.HANDSHAKE_V0
-    return {API_VERSIONS: Kind.API_VERSIONS, SASL_AUTHENTICATE: Kind.AUTHENTICATE}.get(api_key, Kind.OTHER)
+    return KINDS.get(api_key, Kind.OTHER)

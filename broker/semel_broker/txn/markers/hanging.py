@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
@@ -20,9 +21,7 @@ from semel_broker.partitions.partition import Partition
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.markers.channel import Destination, Leaders, Marker
 from semel_broker.txn.markers.peer_calls import (
-    DESCRIBE_TRANSACTIONS,
     DESCRIBE_VERSION,
-    LIST_TRANSACTIONS,
     LIST_VERSION,
     PeerCalls,
 )
@@ -50,7 +49,7 @@ class PeerCoordinators:
             try:
                 listing: ListTransactionsResponse = await self._peers.call(
                     node,
-                    LIST_TRANSACTIONS,
+                    ApiKey.LIST_TRANSACTIONS,
                     LIST_VERSION,
                     ListTransactionsRequest(state_filters=BUSY, producer_id_filters=[producer_id]),
                     self._timeout_ms,
@@ -58,7 +57,7 @@ class PeerCoordinators:
                 ids = [row.transactional_id for row in listing.transaction_states if row.producer_id == producer_id]
                 described: DescribeTransactionsResponse = await self._peers.call(
                     node,
-                    DESCRIBE_TRANSACTIONS,
+                    ApiKey.DESCRIBE_TRANSACTIONS,
                     DESCRIBE_VERSION,
                     DescribeTransactionsRequest(transactional_ids=ids),
                     self._timeout_ms,

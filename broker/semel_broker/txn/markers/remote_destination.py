@@ -8,6 +8,7 @@ from __future__ import annotations
 from asyncio import Future, get_running_loop
 from collections.abc import Sequence
 
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequest,
@@ -17,7 +18,7 @@ from semel_protocol.messages.k27_write_txn_markers import (
 )
 
 from semel_broker.txn.markers.channel import Entry, Marker
-from semel_broker.txn.markers.peer_calls import MARKERS_VERSION, WRITE_TXN_MARKERS, PeerCalls
+from semel_broker.txn.markers.peer_calls import MARKERS_VERSION, PeerCalls
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TopicPartition
 
@@ -38,7 +39,9 @@ class RemoteDestination:
 
     async def _ask(self, entries: Sequence[Entry]) -> list[ErrorCode]:
         request = request_of(entries)
-        response = await self._peers.call(self._node_id, WRITE_TXN_MARKERS, MARKERS_VERSION, request, self._timeout_ms)
+        response = await self._peers.call(
+            self._node_id, ApiKey.WRITE_TXN_MARKERS, MARKERS_VERSION, request, self._timeout_ms
+        )
         codes = codes_of(request, response)
         return [codes[entry] for entry in entries]
 

@@ -196,10 +196,10 @@ def recovered_synced(seam: Seam) -> None:
 def clean_mark(seam: Seam) -> None:
     take = LogDirectory._take
 
-    def hasty(self: LogDirectory) -> None:
+    def hasty(self: LogDirectory, left_logs_min: int) -> None:
         marker = self._path(".kafka_cleanshutdown")
         was_clean = self.disk.exists(marker)
-        take(self)
+        take(self, left_logs_min)
         if was_clean:
             self.disk.write_atomically(marker, b"{}")
 

@@ -195,7 +195,7 @@ def serve(
         rng=SystemRandom(),
         disk=disk,
         log=log,
-        is_to_stop=_is_told_to_stop,
+        is_to_stop=_is_to_stop,
         log_lost=lambda: output.lost_lines,
         may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
@@ -221,7 +221,7 @@ def _end_signals() -> set[signal.Signals]:
     return {number for number in END_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}  # nohup ignores SIGHUP
 
 
-def _is_told_to_stop() -> bool:
+def _is_to_stop() -> bool:
     """Whether such a signal is pending: see `_hold_signals`."""
     return not _end_signals().isdisjoint(signal.sigpending())
 
@@ -244,7 +244,7 @@ def _watch_for_hangs(config: BrokerConfig, disk: OsDisk, log: Logger, close_outp
         disk,
         HangLog(limit_s, monotonic, problem=log.error, event=log.warning),
         limit_s,
-        is_to_stop=_is_told_to_stop,
+        is_to_stop=_is_to_stop,
         end=lambda message: _end_for_disk(log, close_outputs, message),
     )
     watch.start()
@@ -384,6 +384,21 @@ async def _serve(
     if metrics is not None:
         metrics.serve(node)
     FrozenHeap(loop).start()  # objects that live as long as the broker need no further collection
+    _log_ready(config, node, metrics, log)
+    page = None if console_port is None else await ConsoleProcess.start(config, node.port, console_port)
+    await stop.wait()
+    watch.stops()
+    log.info("stopping")
+    if page is not None:
+        await page.stop()
+    await node.stop()
+    if metrics is not None:
+        await metrics.close()
+    log.info("stopped")
+    return 0
+
+
+def _log_ready(config: BrokerConfig, node: Node, metrics: MetricsServer | None, log: Logger) -> None:
     log.info(
         "ready",
         version=__version__,
@@ -398,17 +413,6 @@ async def _serve(
         pid=os.getpid(),
         start_ms=round((monotonic() - _STARTED) * 1000),
     )
-    page = None if console_port is None else await ConsoleProcess.start(config, node.port, console_port)
-    await stop.wait()
-    watch.stops()
-    log.info("stopping")
-    if page is not None:
-        await page.stop()
-    await node.stop()
-    if metrics is not None:
-        await metrics.close()
-    log.info("stopped")
-    return 0
 
 
 async def _started(config: BrokerConfig, world: World, first_user: tuple[str, str] | None) -> Node | None:

@@ -40,6 +40,7 @@ from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
 from semel_broker.partitions.cleaner import Cleaner
 from semel_broker.partitions.fetch_sessions import FetchSessions
+from semel_broker.partitions.partition import Lease
 from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
 from semel_broker.replication.peer_security import PeerSecurity
 from semel_broker.replication.peers import Peers
@@ -283,13 +284,7 @@ async def _open(
     """
     lease = registration if home.is_shared else None
     counters, begun = Counters(), world.monotonic()
-    try:
-        topics = await Topics.open(
-            world=world, config=config, store=home.store, feed=home.feed, logs=home.logs, lease=lease
-        )
-    except StopRequestedError:
-        home.is_recovered = home.logs.was_clean  # the logs that are not open yet are as the last stop left them
-        raise
+    topics = await _open_topics(config, world, home, lease)
     counters.recovery_seconds = world.monotonic() - begun
     home.is_recovered = True
     parts.push_async_callback(topics.close)
@@ -343,6 +338,16 @@ async def _open(
         work_turns=WorkTurns(config.limits.record_work_per_turn),
         recompressor=Recompressor(config.limits.recompressed_at_once_bytes),
     )
+
+
+async def _open_topics(config: BrokerConfig, world: World, home: DataHome, lease: Lease | None) -> Topics:
+    try:
+        return await Topics.open(
+            world=world, config=config, store=home.store, feed=home.feed, logs=home.logs, lease=lease
+        )
+    except StopRequestedError:
+        home.is_recovered = home.logs.was_clean  # the logs that are not open yet are as the last stop left them
+        raise
 
 
 def _telemetry(config: BrokerConfig, world: World, home: DataHome, parts: AsyncExitStack) -> ClientTelemetry | None:

@@ -128,7 +128,7 @@ async def stretch_here(mechanism: ScramMechanism, password: bytes, salt: bytes, 
 
 
 class StopRequestedError(Exception):
-    """The process was told to stop while it started."""
+    """A signal to stop came while the process started."""
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +144,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     disk: Disk
     log: Logger = SilentLogger()
     is_to_stop: Callable[[], bool] = lambda: False
-    """Whether the process was told to stop before it serves. Long work of a start asks for it."""
+    """Whether a signal to stop has come before the broker serves. Long work of a start asks for it."""
     may_keep_descriptor: Callable[[int], bool] = lambda descriptor: True
     """Whether a connection may keep its descriptor; False if it is reserved for logs, which has then been logged."""
     unacknowledged: Callable[[int], int] = lambda descriptor: 0

@@ -31,7 +31,7 @@ class Harness:
         self.audit_is_behind = False
         """Whether the audit log cannot be written, with `audit.log.required`."""
         self.is_to_stop: Callable[[], bool] = lambda: False
-        """Whether a start is told to stop."""
+        """Whether a signal to stop comes while the broker starts."""
         self.node: Node | None = None
         self.read_otlp: Callable[[bytes], Iterator[Point]] | None = None
         """Set it before `start`: clients may push metrics then."""

@@ -117,7 +117,7 @@ def draw_slow_disks(rng: Random, brokers: Sequence[str], until_ms: int) -> Itera
 
 
 def draw_openings(rng: Random, broker: str, until_ms: int, *, fsync: bool) -> Iterator[Fault]:
-    """Ends of the broker, and of the start after that, while it opens the logs that it left out before it listened."""
+    """Faults that end the broker, and its next start while that opens the logs that it left out before it listened."""
     first = ("kill broker", "kill amid changes", "terminate broker", "damage")
     then = tuple(name for name in AT_MOMENTS if fsync or not FAULTS[name].needs_fsync)
     mean_ms = rng.uniform(2_000, 10_000)

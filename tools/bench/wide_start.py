@@ -1,11 +1,13 @@
-"""Measures the start of a broker with 10,000 written partitions, after a clean stop and after SIGKILL.
+"""Measures the start of a broker with 10,000 written partitions, after a clean stop and after SIGKILL, and the stop.
 
-`python -m tools.bench.wide_start` prints the time from the start of the process until it listens.
+`python -m tools.bench.wide_start` prints the time from the start of the process until it listens, and that of each end. The
+first SIGKILL comes right after the first records of all partitions. CPU times tell more where others use the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +20,7 @@ from tools.bench.many import RawClient
 from tools.bench.measure import cpu_s, rss_mib
 
 STOP_S = 120
-RUNS = 2
+ENDS = ("SIGKILL", "a clean stop", "a clean stop", "SIGKILL")
 
 
 def send(process: BrokerProcess, wide: Wide, asked: WideRequest) -> None:
@@ -40,13 +42,26 @@ def measure(directory: Path, size: int, durability: str) -> None:
     wide = Wide(size, int(time.time() * 1000))
     for asked in WRITTEN:
         send(process, wide, asked)
-    for how in ("a clean stop", "SIGKILL"):
-        for _ in range(RUNS):
-            began_s = time.perf_counter()
-            process.kill() if how == "SIGKILL" else process.stop(STOP_S)
-            print(f"  it took {time.perf_counter() - began_s:.2f} s to end")
-            started(process, f"start after {how}", size)
-    process.stop(STOP_S)
+    for how in ENDS:
+        end(process, how)
+        started(process, f"start after {how}", size)
+    for asked in WRITTEN[1:]:
+        send(process, wide, asked)
+    end(process, "a clean stop after a record in each partition")
+
+
+def end(process: BrokerProcess, how: str) -> None:
+    began_s, children_began_s = time.perf_counter(), children_cpu_s()
+    before_s = cpu_s(process)
+    process.kill() if how == "SIGKILL" else process.stop(STOP_S)
+    spent_s = children_cpu_s() - children_began_s - before_s
+    print(f"  {how}: {time.perf_counter() - began_s:.2f} s, {max(0.0, spent_s):.2f} s CPU", flush=True)
+
+
+def children_cpu_s() -> float:
+    """CPU seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:

@@ -99,6 +99,7 @@ async def test_a_log_is_opened_when_it_is_used(start_broker: StartBroker, no_bac
     assert sizes == {len(fetched.records)}, "and none looks empty in it"
 
 
+@pytest.mark.proves("coordinators-of-late-logs")
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 async def test_coordinators_read_their_logs_also_if_these_are_not_among_the_first(
     start_broker: StartBroker, no_background: None, how: str

@@ -93,7 +93,7 @@ class SequencedLog:
         return ErrorCode.NONE, base
 
 
-# What may happen to one Produce request
+# Faults of one Produce request
 WORKS = "works"
 LOST = "lost on the way in, connection closed"
 ANSWER_LOST = "stored, answer lost, connection closed"

@@ -106,7 +106,7 @@ class Coordinators:
 
 
 def went_back(before: SeenGroup, now: ConsumerGroup) -> Iterator[str]:
-    """What a group took back."""
+    """The values of a group that went back."""
     if now.epoch < before.epoch:
         yield f"its epoch was {before.epoch}, and is {now.epoch}"
     if now.assignment_epoch < before.assignment_epoch:

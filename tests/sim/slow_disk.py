@@ -382,7 +382,7 @@ def answered(answer: FetchResponse) -> str:
 
 
 def draw(rng: Random) -> list[Act]:
-    """What the clients of one run do: a few of the acts, each on two hosts, or all of them."""
+    """The acts of the clients of one run: a few of them, each on two hosts, or all of them."""
     chosen = rng.sample([act.__name__ for act in ACTS], rng.choice((1, 2, 3, len(ACTS))))
     return [Act(f"client-{number}", what) for number, what in enumerate(chosen * (1 if len(chosen) > 3 else 2), 1)]
 

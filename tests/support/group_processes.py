@@ -88,7 +88,7 @@ class GroupProcess:
         return sorted(partition for places in list(self.owned.values()) for _, partition in places)
 
     def more_of(self, what: str) -> list[object]:
-        """What was said beside this word, for example the names of errors."""
+        """The other values of these events, for example the names of errors."""
         return [each for event in list(self.events) if event.what == what for each in event.more]
 
     def count_of(self, what: str) -> int:

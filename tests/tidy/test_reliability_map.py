@@ -46,7 +46,7 @@ def test_every_bug_and_every_trouble_has_a_test() -> None:
     assert list(rows_without_a_test(text)) == []
 
 
-def test_every_test_of_a_trouble_is_told_of() -> None:
+def test_every_test_of_a_trouble_is_in_the_page() -> None:
     told = {name for _, name in named(PAGE.read_text())}
     for file in sorted((ROOT / "tests" / "broker" / "troubles").glob("test_*.py")):
         assert [name for name in DEFINED.findall(file.read_text()) if name not in told] == [], file.name

@@ -35,6 +35,6 @@ def test_every_safeguard_that_is_named_is_one_of_the_simulator() -> None:
             assert f"\n| {name} |" in ABLATIONS, name
 
 
-def test_every_safeguard_of_rights_is_told_of() -> None:
+def test_every_safeguard_of_rights_is_in_the_page() -> None:
     told = {name for line in lines() for name in without(line)}
     assert set(re.findall(r'^@of_rights\("([^"]+)"', OF_RIGHTS, re.MULTILINE)) == told

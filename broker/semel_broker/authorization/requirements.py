@@ -124,7 +124,7 @@ class Rows(msgspec.Struct, frozen=True):
     `refuse`: the row of the response for a refused row and an error code. `answers`: the response's field of rows.
     `named`: the name in a row of the response; needed where a request can ask for all resources. `ids_since`: from this
     version on a row has the id of a topic instead of its name. A row whose id no topic has is answered here with
-    UNKNOWN_TOPIC_ID: when the handler looks, the topic may have come, and nobody has checked the right for it.
+    UNKNOWN_TOPIC_ID: when the handler looks, the topic may exist, without a check of the right for it.
     """
 
     operation: Operation

@@ -49,7 +49,7 @@ class Checkpoint(Protocol):
         ...
 
     def save_soon(self) -> None:
-        """Begin to write them as of now, for nobody who waits."""
+        """Begin to write them as of now, and return at once."""
         ...
 
 
@@ -224,7 +224,7 @@ class Durability:
 
     def hold(self) -> None:
         """Sync nothing and raise nothing until `release`: the end of the log is being removed."""
-        with suppress(RuntimeError):  # without a loop nobody else runs
+        with suppress(RuntimeError):  # without a loop no other code runs
             self._held = asyncio.get_running_loop().create_future()
 
     def release(self) -> None:

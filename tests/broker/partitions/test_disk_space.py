@@ -63,7 +63,7 @@ def test_the_mark_fits_the_disk(total: int, mark: int) -> None:
     assert mark_of(total) == mark
 
 
-async def test_below_the_mark_clients_writes_are_refused_and_all_else_goes_on(limited_disk: SpaceLimitedBroker) -> None:
+async def test_below_the_mark_only_writes_of_clients_are_refused(limited_disk: SpaceLimitedBroker) -> None:
     wire = await limited_disk.harness.wire()
     for name in ("t", "u"):
         await wire.create_topic(name)

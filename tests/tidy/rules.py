@@ -71,6 +71,7 @@ METAPHORS = re.compile(
 NUMBERED_ERRORS = re.compile(r"\b[A-Z]{3,}(_[A-Z]+)+ \(\d+\)|\berror(?: code)? \d+\b", re.IGNORECASE)
 RIDDLE_CLASSES = {
     "Believer",
+    "Deed",
     "Desk",
     "Ear",
     "Elsewhere",
@@ -91,12 +92,15 @@ RIDDLE_CLASSES = {
     "Scene",
     "Seat",
     "Seats",
+    "Shown",
+    "Special",
     "Tank",
     "Tenure",
     "Thing",
     "Truth",
     "Unreadable",
     "What",
+    "Whole",
 }
 """Names of former classes: each told nothing about its object. A name says what the object is, in the field's terms."""
 RIDDLE_TESTS = re.compile(

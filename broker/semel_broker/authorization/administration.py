@@ -25,7 +25,7 @@ TOPIC, GROUP, CLUSTER, TXN = (
 Right = tuple[Operation, ResourceType, str]
 
 
-class Deed(msgspec.Struct):
+class AdministrativeChange(msgspec.Struct):
     """One operation of a request. `rights`: any of them is enough. `key`: finds its error code among those of the
     response. `changes`: what is changed, by name.
     """
@@ -45,22 +45,22 @@ Codes = dict[Hashable, int]
 class Administration(msgspec.Struct, frozen=True):
     """One API. `deeds`: what a request would do; called before anything is checked. `codes`: of its response."""
 
-    deeds: Callable[[Any, RequestContext], list[Deed]]
-    codes: Callable[[Any, list[Deed]], Codes]
+    deeds: Callable[[Any, RequestContext], list[AdministrativeChange]]
+    codes: Callable[[Any, list[AdministrativeChange]], Codes]
 
 
 def _deed(
     operation: Operation, kind: ResourceType, name: str, changes: Sequence[str] = (), key: Hashable = None
-) -> Deed:
-    return Deed([(operation, kind, name)], name if key is None else key, operation, kind, name, changes)
+) -> AdministrativeChange:
+    return AdministrativeChange([(operation, kind, name)], name if key is None else key, operation, kind, name, changes)
 
 
-def _rows(field: str, name: str, code: str = "error_code") -> Callable[[Any, list[Deed]], Codes]:
+def _rows(field: str, name: str, code: str = "error_code") -> Callable[[Any, list[AdministrativeChange]], Codes]:
     """One code in each row of the response."""
     return lambda response, deeds: {getattr(row, name): getattr(row, code) for row in getattr(response, field)}
 
 
-def _nested(field: str, name: str, rows: str) -> Callable[[Any, list[Deed]], Codes]:
+def _nested(field: str, name: str, rows: str) -> Callable[[Any, list[AdministrativeChange]], Codes]:
     """A code for each partition: the first one that is an error is that of the topic."""
     return lambda response, deeds: {
         getattr(topic, name): _first(row.error_code for row in getattr(topic, rows))
@@ -73,19 +73,19 @@ def _first(codes: Iterable[int]) -> int:
     return next((code for code in codes if code), 0)
 
 
-def _whole(response: Any, deeds: list[Deed]) -> Codes:
+def _whole(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     return {}
 
 
 # --- topics ------------------------------------------------------------------------------------------------------
 
 
-def _created(name: str, changes: Sequence[str] = ()) -> Deed:
+def _created(name: str, changes: Sequence[str] = ()) -> AdministrativeChange:
     rights = [(Operation.CREATE, CLUSTER, CLUSTER_NAME), (Operation.CREATE, TOPIC, name)]
-    return Deed(rights, name, Operation.CREATE, TOPIC, name, changes)
+    return AdministrativeChange(rights, name, Operation.CREATE, TOPIC, name, changes)
 
 
-def _metadata(request: Any, ctx: RequestContext) -> list[Deed]:
+def _metadata(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     """The topics that the request creates because they do not exist."""
     if not request.topics or not request.allow_auto_topic_creation or not ctx.broker.config.auto_create_topics_enable:
         return []
@@ -93,13 +93,13 @@ def _metadata(request: Any, ctx: RequestContext) -> list[Deed]:
     return [_created(row.name) for row in request.topics if row.name and topics.get(row.name) is None]
 
 
-def _create_topics(request: Any, ctx: RequestContext) -> list[Deed]:
+def _create_topics(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     if request.validate_only:
         return []
     return [_created(row.name, [f"{each.name} is set" for each in row.configs]) for row in request.topics]
 
 
-def _delete_topics(request: Any, ctx: RequestContext) -> list[Deed]:
+def _delete_topics(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     deeds = [_deed(Operation.DELETE, TOPIC, name) for name in request.topic_names]
     for row in request.topics:
         found = ctx.broker.topics.get_by_id(row.topic_id) if row.topic_id != ZERO_UUID else None
@@ -109,12 +109,12 @@ def _delete_topics(request: Any, ctx: RequestContext) -> list[Deed]:
     return deeds
 
 
-def _deleted(response: Any, deeds: list[Deed]) -> Codes:
+def _deleted(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     by_name: Codes = {row.name: row.error_code for row in response.responses}
     return by_name | {row.topic_id: row.error_code for row in response.responses if row.topic_id != ZERO_UUID}
 
 
-def _delete_records(request: Any, ctx: RequestContext) -> list[Deed]:
+def _delete_records(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     return [
         _deed(
             Operation.DELETE,
@@ -126,7 +126,7 @@ def _delete_records(request: Any, ctx: RequestContext) -> list[Deed]:
     ]
 
 
-def _create_partitions(request: Any, ctx: RequestContext) -> list[Deed]:
+def _create_partitions(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     if request.validate_only:
         return []
     return [_deed(Operation.ALTER, TOPIC, row.name, [f"{row.count} partitions"]) for row in request.topics]
@@ -138,7 +138,7 @@ EDITS: Final = ("is set", "follows its default", "gets elements", "loses element
 """By operation of IncrementalAlterConfigs."""
 
 
-def _alter_configs(request: Any, ctx: RequestContext) -> list[Deed]:
+def _alter_configs(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     """The names of the settings. Their values may be secrets, so no line has them."""
     if request.validate_only:
         return []
@@ -150,7 +150,9 @@ def _alter_configs(request: Any, ctx: RequestContext) -> list[Deed]:
         if kind is CLUSTER:
             changes.insert(0, f"broker {row.resource_name}" if row.resource_name else "all brokers")
         deeds.append(
-            Deed([right], (row.resource_type, row.resource_name), Operation.ALTER_CONFIGS, kind, right[2], changes)
+            AdministrativeChange(
+                [right], (row.resource_type, row.resource_name), Operation.ALTER_CONFIGS, kind, right[2], changes
+            )
         )
     return deeds
 
@@ -160,11 +162,11 @@ def _edit(row: Any) -> str:
     return EDITS[number] if 0 <= number < len(EDITS) else f"has the unknown edit {number}"
 
 
-def _altered(response: Any, deeds: list[Deed]) -> Codes:
+def _altered(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     return {(row.resource_type, row.resource_name): row.error_code for row in response.responses}
 
 
-def _create_acls(request: Any, ctx: RequestContext) -> list[Deed]:
+def _create_acls(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     return [
         _deed(Operation.ALTER, CLUSTER, CLUSTER_NAME, [_acl(row, row.resource_pattern_type)], key=at)
         for at, row in enumerate(request.creations)
@@ -188,11 +190,11 @@ def _acl(row: Any, pattern: int) -> str:
     return str(acl)
 
 
-def _delete_acls(request: Any, ctx: RequestContext) -> list[Deed]:
+def _delete_acls(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     return [_deed(Operation.ALTER, CLUSTER, CLUSTER_NAME, key=at) for at, _ in enumerate(request.filters)]
 
 
-def _acls_deleted(response: Any, deeds: list[Deed]) -> Codes:
+def _acls_deleted(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     """The response has the entries that the filters have found."""
     for deed, row in zip(deeds, response.filter_results, strict=False):
         deed.changes = [f"without {_acl(each, each.pattern_type)}" for each in row.matching_acls] or ["no entry found"]
@@ -202,32 +204,32 @@ def _acls_deleted(response: Any, deeds: list[Deed]) -> Codes:
 # --- groups, transactions, replicas ------------------------------------------------------------------------------
 
 
-def _delete_groups(request: Any, ctx: RequestContext) -> list[Deed]:
+def _delete_groups(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     return [_deed(Operation.DELETE, GROUP, name) for name in request.groups_names]
 
 
-def _offset_delete(request: Any, ctx: RequestContext) -> list[Deed]:
+def _offset_delete(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     changes = [
         f"offset of {row.name}, partition {each.partition_index}" for row in request.topics for each in row.partitions
     ]
     return [_deed(Operation.DELETE, GROUP, request.group_id, changes)]
 
 
-def _offsets_deleted(response: Any, deeds: list[Deed]) -> Codes:
+def _offsets_deleted(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     codes = (row.error_code for topic in response.topics for row in topic.partitions)
     return {deed.key: response.error_code or _first(codes) for deed in deeds}
 
 
-def _init_producer_id(request: Any, ctx: RequestContext) -> list[Deed]:
+def _init_producer_id(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     """It fences the earlier producer of the transactional id, and aborts its transaction."""
     name = request.transactional_id
     return [] if name is None else [_deed(Operation.WRITE, TXN, name, ["fences an earlier producer"])]
 
 
-def _markers(request: Any, ctx: RequestContext) -> list[Deed]:
+def _markers(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     rights = [(each, CLUSTER, CLUSTER_NAME) for each in (Operation.CLUSTER_ACTION, Operation.ALTER)]
     return [
-        Deed(
+        AdministrativeChange(
             rights,
             topic.name,
             Operation.ALTER,
@@ -244,7 +246,7 @@ def _markers(request: Any, ctx: RequestContext) -> list[Deed]:
     ]
 
 
-def _marked(response: Any, deeds: list[Deed]) -> Codes:
+def _marked(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     found: Codes = {}
     for marker in response.markers:
         for topic in marker.topics:
@@ -252,27 +254,27 @@ def _marked(response: Any, deeds: list[Deed]) -> Codes:
     return found
 
 
-def _decide(request: Any, ctx: RequestContext) -> list[Deed]:
+def _decide(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     decided = "commit" if request.committed else "abort"
     changes = [f"{decided} of {each.transactional_id}" for each in request.transactions]
     return [_deed(Operation.WRITE, TXN, group_prefix(request.group), changes or [decided])]
 
 
-def _forget(request: Any, ctx: RequestContext) -> list[Deed]:
+def _forget(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     return [_deed(Operation.WRITE, TXN, group_prefix(request.group), ["the group is forgotten"])]
 
 
-def _elections(request: Any, ctx: RequestContext) -> list[Deed]:
+def _elections(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     topics = [f"{row.topic}, partitions {row.partitions}" for row in request.topic_partitions or ()]
     return [_deed(Operation.ALTER, CLUSTER, CLUSTER_NAME, topics or ["leaders of all partitions"])]
 
 
-def _elected(response: Any, deeds: list[Deed]) -> Codes:
+def _elected(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     codes = (row.error_code for topic in response.replica_election_results for row in topic.partition_result)
     return {deed.key: response.error_code or _first(codes) for deed in deeds}
 
 
-def _reassign(request: Any, ctx: RequestContext) -> list[Deed]:
+def _reassign(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     changes = [
         f"{row.name}, partition {each.partition_index}: "
         + ("its move is cancelled" if each.replicas is None else f"replicas {each.replicas}")
@@ -282,7 +284,7 @@ def _reassign(request: Any, ctx: RequestContext) -> list[Deed]:
     return [_deed(Operation.ALTER, CLUSTER, CLUSTER_NAME, changes)]
 
 
-def _reassigned(response: Any, deeds: list[Deed]) -> Codes:
+def _reassigned(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     codes = (row.error_code for topic in response.responses for row in topic.partitions)
     return {deed.key: response.error_code or _first(codes) for deed in deeds}
 
@@ -290,7 +292,7 @@ def _reassigned(response: Any, deeds: list[Deed]) -> Codes:
 # --- users and quotas ---------------------------------------------------------------------------------------------
 
 
-def _alter_users(request: Any, ctx: RequestContext) -> list[Deed]:
+def _alter_users(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     """One deed per user. Salts and passwords are in no line."""
     changes: dict[str, list[str]] = {}
     for row in request.deletions:
@@ -298,7 +300,7 @@ def _alter_users(request: Any, ctx: RequestContext) -> list[Deed]:
     for row in request.upsertions:
         changes.setdefault(row.name, []).append(f"{_mechanism(row.mechanism)}, {row.iterations} iterations")
     return [
-        Deed(
+        AdministrativeChange(
             [(Operation.ALTER, CLUSTER, CLUSTER_NAME)],
             name,
             Operation.ALTER,
@@ -317,7 +319,7 @@ def _mechanism(number: int) -> str:
         return f"unknown mechanism {number}"
 
 
-def _alter_quotas(request: Any, ctx: RequestContext) -> list[Deed]:
+def _alter_quotas(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     if request.validate_only:
         return []
     return [

@@ -15,7 +15,7 @@ from semel_protocol.schema import Message
 from semel_broker.answers import InOrder
 from semel_broker.authorization.access import Access, Note
 from semel_broker.authorization.audit_refusal import NoAccess, refusing
-from semel_broker.authorization.requirements import Complete, OnlyShown, check_all
+from semel_broker.authorization.requirements import Complete, VisibleRows, check_all
 from semel_broker.authorization.rules import RULES
 from semel_broker.context import RequestContext
 from semel_broker.handlers import Answer, Handler
@@ -129,7 +129,7 @@ async def _when_answered(
         return None
     slices = ctx.slices()
     for each in complete:
-        response = await slices.finish(each.steps(response)) if isinstance(each, OnlyShown) else each(response)
+        response = await slices.finish(each.steps(response)) if isinstance(each, VisibleRows) else each(response)
     return response
 
 

@@ -1,8 +1,8 @@
 """PURE: the kinds of requirements, of which the table of APIs is made.
 
-A requirement looks at a request and answers with `Permitted`: what is left of the request, what completes the response,
-or the whole response if nothing is left to do. Refused rows never reach a handler, so nothing is decoded, created or
-asked for them.
+A requirement checks a request and returns a `CheckedRequest`: the allowed part of the request and the functions that
+add refused rows to its response, or the whole response if nothing is allowed. Refused rows never reach a handler, so
+nothing is decoded, created or asked for them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ NEVER = 1 << 15
 UNKNOWN_ID = "there is no topic with this id: refresh the metadata"
 
 Complete = Callable[[Any], Message]
-Steps = Generator[int, None, "Permitted"]
+Steps = Generator[int, None, "CheckedRequest"]
 
 
-class Permitted(msgspec.Struct, frozen=True):
+class CheckedRequest(msgspec.Struct, frozen=True):
     """`answer`: the response, if the handler is not to run. Otherwise it runs with `request`, and `complete` adds the
     refused rows to its response.
     """
@@ -76,7 +76,7 @@ def check_all(request: Any, ctx: RequestContext, access: Access, requirements: S
     return request, None, complete
 
 
-class Whole(msgspec.Struct, frozen=True):
+class RequestRequirement(msgspec.Struct, frozen=True):
     """One resource for the whole request. `name`: its name; None: nothing is required of this request.
 
     `refuse`: the response for an error code.
@@ -95,9 +95,9 @@ class Whole(msgspec.Struct, frozen=True):
         yield 1
         name = self.name(request)
         if name is None or access.allows(self.operation, self.kind, name):
-            return Permitted(request)
+            return CheckedRequest(request)
         why = access.refusal(self.operation, self.kind, name)
-        return Permitted(request, explained(self.refuse(request, REFUSAL_OF[self.kind]), why))
+        return CheckedRequest(request, explained(self.refuse(request, REFUSAL_OF[self.kind]), why))
 
 
 def explained(response: Any, why: str) -> Any:
@@ -113,12 +113,12 @@ def explained(response: Any, why: str) -> Any:
     return response
 
 
-def cluster(operation: Operation, refuse: Callable[[Any, ErrorCode], Message]) -> Whole:
+def cluster(operation: Operation, refuse: Callable[[Any, ErrorCode], Message]) -> RequestRequirement:
     """An operation on the cluster."""
-    return Whole(operation, ResourceType.CLUSTER, lambda request: CLUSTER_NAME, refuse)
+    return RequestRequirement(operation, ResourceType.CLUSTER, lambda request: CLUSTER_NAME, refuse)
 
 
-class Rows(msgspec.Struct, frozen=True):
+class RowsRequirement(msgspec.Struct, frozen=True):
     """A resource for each row of the request: `rows` is the field with the rows (None in it: all resources).
 
     `refuse`: the row of the response for a refused row and an error code. `answers`: the response's field of rows.
@@ -146,8 +146,9 @@ class Rows(msgspec.Struct, frozen=True):
         if rows is None:
             yield 1
             assert self.named is not None, "no request of this API asks for all"
-            return Permitted(
-                request, complete=[Shown(self.operation, self.kind, self.answers, self.named).only(access)]
+            return CheckedRequest(
+                request,
+                complete=[VisibleRowsRequirement(self.operation, self.kind, self.answers, self.named).only(access)],
             )
         has_ids = ctx.api_version >= self.ids_since
         refused: list[Message] = []
@@ -163,10 +164,10 @@ class Rows(msgspec.Struct, frozen=True):
                 why = access.refusal(self.operation, self.kind, name)
                 refused.append(explained(self.refuse(row, REFUSAL_OF[self.kind]), why))
         if not refused:
-            return Permitted(request)
+            return CheckedRequest(request)
         complete = _adding(self.answers, refused)
         setattr(request, self.rows, allowed)
-        return Permitted(request, None if allowed else complete(self.empty()), [complete])
+        return CheckedRequest(request, None if allowed else complete(self.empty()), [complete])
 
 
 def _adding(answers: str, rows: list[Message]) -> Complete:
@@ -178,7 +179,7 @@ def _adding(answers: str, rows: list[Message]) -> Complete:
     return complete
 
 
-class Shown(msgspec.Struct, frozen=True):
+class VisibleRowsRequirement(msgspec.Struct, frozen=True):
     """Rows of the response that only principals with the right see; others are left out, so existence is not told.
 
     `unless_cluster`: this operation on the cluster shows all of them.
@@ -202,19 +203,19 @@ class Shown(msgspec.Struct, frozen=True):
         if self.unless_cluster is not None and access.allows_quietly(
             self.unless_cluster, ResourceType.CLUSTER, CLUSTER_NAME
         ):
-            return Permitted(request)
-        return Permitted(request, complete=[self.only(access)])
+            return CheckedRequest(request)
+        return CheckedRequest(request, complete=[self.only(access)])
 
-    def only(self, access: Access) -> OnlyShown:
+    def only(self, access: Access) -> VisibleRows:
         """The response without the rows that are not shown."""
-        return OnlyShown(self, access)
+        return VisibleRows(self, access)
 
 
-class OnlyShown(msgspec.Struct, frozen=True):
+class VisibleRows(msgspec.Struct, frozen=True):
     """A `Complete` that leaves out the rows that are not shown. A response may have very many: `steps` does the same in
     steps, and yields the number of array elements whose time a step takes."""
 
-    shown: Shown
+    shown: VisibleRowsRequirement
     access: Access
 
     def __call__(self, response: Any) -> Message:
@@ -238,7 +239,7 @@ class OnlyShown(msgspec.Struct, frozen=True):
         return made
 
 
-class Special(msgspec.Struct, frozen=True):
+class CustomRequirement(msgspec.Struct, frozen=True):
     """A requirement of its own form."""
 
     needs: Sequence[tuple[Operation, ResourceType, str]]

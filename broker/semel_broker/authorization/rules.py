@@ -71,14 +71,14 @@ from semel_broker.authorization.requirements import (
     NEVER,
     REFUSAL_OF,
     UNKNOWN_ID,
+    CheckedRequest,
     Complete,
-    Permitted,
+    CustomRequirement,
+    RequestRequirement,
     Requirement,
-    Rows,
-    Shown,
-    Special,
+    RowsRequirement,
     Steps,
-    Whole,
+    VisibleRowsRequirement,
     cluster,
     explained,
 )
@@ -113,9 +113,9 @@ def _topic(
     answers: str,
     *,
     ids_since: int = NEVER,
-) -> Rows:
+) -> RowsRequirement:
     """A topic for each row. The field of the name is `topic` or `name`."""
-    return Rows(operation, TOPIC, rows, _name, answers, refuse, response, ids_since=ids_since)
+    return RowsRequirement(operation, TOPIC, rows, _name, answers, refuse, response, ids_since=ids_since)
 
 
 def _name(row: Any) -> str:
@@ -123,13 +123,15 @@ def _name(row: Any) -> str:
     return name
 
 
-def _group(operation: Operation, response: type[Message]) -> Whole:
+def _group(operation: Operation, response: type[Message]) -> RequestRequirement:
     """A group for the request, whose response has an error code."""
-    return Whole(operation, GROUP, lambda request: request.group_id, lambda _, code: response(error_code=code))
+    return RequestRequirement(
+        operation, GROUP, lambda request: request.group_id, lambda _, code: response(error_code=code)
+    )
 
 
-def _txn(operation: Operation, refuse: Callable[[Any, ErrorCode], Message]) -> Whole:
-    return Whole(operation, TXN, lambda request: request.transactional_id, refuse)
+def _txn(operation: Operation, refuse: Callable[[Any, ErrorCode], Message]) -> RequestRequirement:
+    return RequestRequirement(operation, TXN, lambda request: request.transactional_id, refuse)
 
 
 # --- 0 to 3 ------------------------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ def _unanswered(request: Any, ctx: RequestContext, access: Access) -> Steps:
                 raise CloseConnectionError("refused", code=ErrorCode.UNKNOWN_TOPIC_ID.name)
             if not access.allows(Operation.WRITE, TOPIC, name):
                 raise CloseConnectionError("not_authorized", code=REFUSAL_OF[TOPIC].name, topic=name)
-    return Permitted(request)
+    return CheckedRequest(request)
 
 
 def _fetch_row(topic: Any, code: ErrorCode) -> Message:
@@ -199,7 +201,10 @@ def _metadata(request: Any, ctx: RequestContext, access: Access) -> Steps:
     everything = request.topics is None or (ctx.api_version == 0 and not request.topics)
     if everything:
         yield 1
-        return Permitted(request, complete=[Shown(Operation.DESCRIBE, TOPIC, "topics", _name).only(access), *complete])
+        return CheckedRequest(
+            request,
+            complete=[VisibleRowsRequirement(Operation.DESCRIBE, TOPIC, "topics", _name).only(access), *complete],
+        )
     may_create = request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
     allowed: list[Any] = []
     rows: list[Any] = []
@@ -225,7 +230,7 @@ def _metadata(request: Any, ctx: RequestContext, access: Access) -> Steps:
         )
         rows.append(row)
     if not rows:
-        return Permitted(request, complete=complete)
+        return CheckedRequest(request, complete=complete)
 
     def with_refused(response: Any) -> Message:
         response.topics = [*response.topics, *rows]
@@ -233,13 +238,15 @@ def _metadata(request: Any, ctx: RequestContext, access: Access) -> Steps:
         return made
 
     request.topics = allowed
-    return Permitted(request, complete=[*complete, with_refused])  # the handler runs: all responses have the brokers
+    return CheckedRequest(
+        request, complete=[*complete, with_refused]
+    )  # the handler runs: all responses have the brokers
 
 
 def _by_handler(request: Any, ctx: RequestContext, access: Access) -> Steps:
     """The handler leaves out what the sender may not see, because it asks before it does work for a row."""
     yield 1
-    return Permitted(request)
+    return CheckedRequest(request)
 
 
 def _topic_partitions(request: Any, ctx: RequestContext, access: Access) -> Steps:
@@ -280,7 +287,7 @@ def _topic_partitions(request: Any, ctx: RequestContext, access: Access) -> Step
 
     is_answered = bool(refused) and not request.topics
     answer = complete(made.DescribeTopicPartitionsResponse()) if is_answered else None
-    return Permitted(request, answer, [complete])
+    return CheckedRequest(request, answer, [complete])
 
 
 def _is_asked_by_id(topic: Any, ctx: RequestContext) -> bool:
@@ -358,9 +365,9 @@ def _find_coordinator(request: Any, ctx: RequestContext, access: Access) -> Step
     if ctx.api_version < COORDINATOR_KEYS_SINCE:
         yield 1
         if access.allows(Operation.DESCRIBE, kind, request.key):
-            return Permitted(request)
+            return CheckedRequest(request)
         refused = k10_find_coordinator.FindCoordinatorResponse(error_code=code, node_id=-1, port=-1)
-        return Permitted(request, explained(refused, access.refusal(Operation.DESCRIBE, kind, request.key)))
+        return CheckedRequest(request, explained(refused, access.refusal(Operation.DESCRIBE, kind, request.key)))
     allowed, rows = [], []
     for key in request.coordinator_keys:
         yield 1
@@ -377,8 +384,10 @@ def _find_coordinator(request: Any, ctx: RequestContext, access: Access) -> Step
         return made
 
     if not rows:
-        return Permitted(request)
-    return Permitted(request, None if allowed else complete(k10_find_coordinator.FindCoordinatorResponse()), [complete])
+        return CheckedRequest(request)
+    return CheckedRequest(
+        request, None if allowed else complete(k10_find_coordinator.FindCoordinatorResponse()), [complete]
+    )
 
 
 def _offset_fetch(request: Any, ctx: RequestContext, access: Access) -> Steps:
@@ -389,8 +398,8 @@ def _offset_fetch(request: Any, ctx: RequestContext, access: Access) -> Steps:
     if not access.allows(Operation.DESCRIBE, GROUP, request.group_id):
         code = REFUSAL_OF[GROUP]
         rows = [_OFFSET_FETCH_ROW(topic, code) for topic in request.topics or ()]
-        return Permitted(request, k09_offset_fetch.OffsetFetchResponse(error_code=code, topics=rows))
-    named = Rows(
+        return CheckedRequest(request, k09_offset_fetch.OffsetFetchResponse(error_code=code, topics=rows))
+    named = RowsRequirement(
         Operation.DESCRIBE,
         TOPIC,
         "topics",
@@ -442,7 +451,7 @@ def _offset_fetch_groups(request: Any, ctx: RequestContext, access: Access) -> S
         completed: Message = response
         return completed
 
-    return Permitted(request, None if allowed else complete(k09_offset_fetch.OffsetFetchResponse()), [complete])
+    return CheckedRequest(request, None if allowed else complete(k09_offset_fetch.OffsetFetchResponse()), [complete])
 
 
 _OFFSET_FETCH_ROW = _rows_of(
@@ -455,7 +464,7 @@ _OFFSET_FETCH_ROW = _rows_of(
 
 def _describe_groups(request: Any, ctx: RequestContext, access: Access) -> Steps:
     """Describe on each group; with the authorized operations if the request asks for them (KIP-430)."""
-    rows = Rows(
+    rows = RowsRequirement(
         Operation.DESCRIBE,
         GROUP,
         "groups",
@@ -475,7 +484,7 @@ def _describe_groups(request: Any, ctx: RequestContext, access: Access) -> Steps
         made: Message = response
         return made
 
-    return Permitted(permitted.request, permitted.answer, [*permitted.complete, with_operations])
+    return CheckedRequest(permitted.request, permitted.answer, [*permitted.complete, with_operations])
 
 
 def _consumer_heartbeat(request: Any, ctx: RequestContext, access: Access) -> Steps:
@@ -485,19 +494,19 @@ def _consumer_heartbeat(request: Any, ctx: RequestContext, access: Access) -> St
     yield 1
     if not access.allows(Operation.READ, GROUP, request.group_id):
         why = access.refusal(Operation.READ, GROUP, request.group_id)
-        return Permitted(request, made(error_code=REFUSAL_OF[GROUP], error_message=why))
+        return CheckedRequest(request, made(error_code=REFUSAL_OF[GROUP], error_message=why))
     for name in request.subscribed_topic_names or ():
         yield 1
         if not access.allows(Operation.DESCRIBE, TOPIC, name):
             why = access.refusal(Operation.DESCRIBE, TOPIC, name)
-            return Permitted(request, made(error_code=REFUSAL_OF[TOPIC], error_message=why))
-    return Permitted(request)
+            return CheckedRequest(request, made(error_code=REFUSAL_OF[TOPIC], error_message=why))
+    return CheckedRequest(request)
 
 
 def _consumer_describe(request: Any, ctx: RequestContext, access: Access) -> Steps:
     """Describe on each group, and on the topics of its members; with the authorized operations if asked for."""
     made = k69_consumer_group_describe.ConsumerGroupDescribeResponseGroup
-    rows = Rows(
+    rows = RowsRequirement(
         Operation.DESCRIBE,
         GROUP,
         "group_ids",
@@ -523,7 +532,7 @@ def _consumer_describe(request: Any, ctx: RequestContext, access: Access) -> Ste
         completed: Message = response
         return completed
 
-    return Permitted(permitted.request, permitted.answer, [complete, *permitted.complete])
+    return CheckedRequest(permitted.request, permitted.answer, [complete, *permitted.complete])
 
 
 def _topics_shown(group: Any) -> set[str]:
@@ -563,7 +572,7 @@ def _create_topics(request: Any, ctx: RequestContext, access: Access) -> Steps:
         return made
 
     answer = None if allowed or not rows else complete(k19_create_topics.CreateTopicsResponse())
-    return Permitted(request, answer, [complete])
+    return CheckedRequest(request, answer, [complete])
 
 
 def _delete_topics(request: Any, ctx: RequestContext, access: Access) -> Steps:
@@ -594,7 +603,7 @@ def _delete_topics(request: Any, ctx: RequestContext, access: Access) -> Steps:
         shown = asked.name if asked.name is not None or access.allows_quietly(Operation.DESCRIBE, TOPIC, name) else None
         rows.append(k20_delete_topics.DeleteTopicsResponseTopic(name=shown, topic_id=asked.topic_id, error_code=code))
     if not rows:
-        return Permitted(request)
+        return CheckedRequest(request)
     request.topic_names, request.topics = names, topics
 
     def complete(response: Any) -> Message:
@@ -603,10 +612,10 @@ def _delete_topics(request: Any, ctx: RequestContext, access: Access) -> Steps:
         return made
 
     left = names or topics
-    return Permitted(request, None if left else complete(k20_delete_topics.DeleteTopicsResponse()), [complete])
+    return CheckedRequest(request, None if left else complete(k20_delete_topics.DeleteTopicsResponse()), [complete])
 
 
-def _configs(operation: Operation, result: Any, response: Any, answers: str) -> Special:
+def _configs(operation: Operation, result: Any, response: Any, answers: str) -> CustomRequirement:
     """`operation` on the topic or the group, or on the cluster for a broker's settings."""
 
     def steps(request: Any, ctx: RequestContext, access: Access) -> Steps:
@@ -625,7 +634,7 @@ def _configs(operation: Operation, result: Any, response: Any, answers: str) -> 
                 )
                 rows.append(explained(row, access.refusal(operation, kind, name)))
         if not rows:
-            return Permitted(request)
+            return CheckedRequest(request)
         request.resources = allowed
 
         def complete(made: Any) -> Message:
@@ -633,9 +642,11 @@ def _configs(operation: Operation, result: Any, response: Any, answers: str) -> 
             completed: Message = made
             return completed
 
-        return Permitted(request, None if allowed else complete(response()), [complete])
+        return CheckedRequest(request, None if allowed else complete(response()), [complete])
 
-    return Special([(operation, TOPIC, "topics"), (operation, GROUP, "groups"), (operation, CLUSTER, "brokers")], steps)
+    return CustomRequirement(
+        [(operation, TOPIC, "topics"), (operation, GROUP, "groups"), (operation, CLUSTER, "brokers")], steps
+    )
 
 
 # --- transactions ------------------------------------------------------------------------------------------------
@@ -647,13 +658,13 @@ def _init_producer_id(request: Any, ctx: RequestContext, access: Access) -> Step
     response = k22_init_producer_id.InitProducerIdResponse
     if request.transactional_id is not None:
         if access.allows(Operation.WRITE, TXN, request.transactional_id):
-            return Permitted(request)
+            return CheckedRequest(request)
         why = access.refusal(Operation.WRITE, TXN, request.transactional_id)
-        return Permitted(request, explained(response(error_code=REFUSAL_OF[TXN]), why))
+        return CheckedRequest(request, explained(response(error_code=REFUSAL_OF[TXN]), why))
     if access.allows_any(Operation.WRITE, TOPIC) or access.allows(Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME):
-        return Permitted(request)
+        return CheckedRequest(request)
     why = access.refusal(Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
-    return Permitted(request, explained(response(error_code=REFUSAL_OF[CLUSTER]), why))
+    return CheckedRequest(request, explained(response(error_code=REFUSAL_OF[CLUSTER]), why))
 
 
 def _add_partitions_answer(request: Any, code_of: Callable[[str], ErrorCode]) -> Message:
@@ -678,15 +689,15 @@ def _add_partitions(request: Any, ctx: RequestContext, access: Access) -> Steps:
     """Write on the transactional id and on each topic. All partitions are added, or none."""
     yield 1
     if not access.allows(Operation.WRITE, TXN, request.v3_and_below_transactional_id):
-        return Permitted(request, _add_partitions_answer(request, lambda name: REFUSAL_OF[TXN]))
+        return CheckedRequest(request, _add_partitions_answer(request, lambda name: REFUSAL_OF[TXN]))
     refused: set[str] = set()
     for topic in request.v3_and_below_topics:
         yield 1
         if not access.allows(Operation.WRITE, TOPIC, topic.name):
             refused.add(topic.name)
     if not refused:
-        return Permitted(request)
-    return Permitted(
+        return CheckedRequest(request)
+    return CheckedRequest(
         request,
         _add_partitions_answer(
             request, lambda name: REFUSAL_OF[TOPIC] if name in refused else ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -700,7 +711,7 @@ def _markers(request: Any, ctx: RequestContext, access: Access) -> Steps:
     if access.allows_quietly(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME) or access.allows(
         Operation.ALTER, CLUSTER, CLUSTER_NAME
     ):
-        return Permitted(request)
+        return CheckedRequest(request)
     made = k27_write_txn_markers
     rows = _rows_of(made.WriteTxnMarkersResponseTopic, made.WriteTxnMarkersResponsePartition)
     markers = [
@@ -709,13 +720,13 @@ def _markers(request: Any, ctx: RequestContext, access: Access) -> Steps:
         )
         for marker in request.markers
     ]
-    return Permitted(request, made.WriteTxnMarkersResponse(markers=markers))
+    return CheckedRequest(request, made.WriteTxnMarkersResponse(markers=markers))
 
 
 def _describe_transactions(request: Any, ctx: RequestContext, access: Access) -> Steps:
     """Describe on each transactional id. Topics without Describe are left out of a transaction's list."""
     made = k65_describe_transactions
-    rows = Rows(
+    rows = RowsRequirement(
         Operation.DESCRIBE,
         TXN,
         "transactional_ids",
@@ -734,7 +745,7 @@ def _describe_transactions(request: Any, ctx: RequestContext, access: Access) ->
         shown: Message = response
         return shown
 
-    return Permitted(permitted.request, permitted.answer, [*permitted.complete, visible_topics])
+    return CheckedRequest(permitted.request, permitted.answer, [*permitted.complete, visible_topics])
 
 
 # --- the cluster -------------------------------------------------------------------------------------------------
@@ -744,14 +755,14 @@ def _describe_cluster(request: Any, ctx: RequestContext, access: Access) -> Step
     """Nothing: the brokers are known to every client. Authorized operations need Describe on the cluster (KIP-430)."""
     yield 1
     if not request.include_cluster_authorized_operations:
-        return Permitted(request)
+        return CheckedRequest(request)
 
     def with_operations(response: Any) -> Message:
         response.cluster_authorized_operations = _operations_of_cluster(access)
         made: Message = response
         return made
 
-    return Permitted(request, complete=[with_operations])
+    return CheckedRequest(request, complete=[with_operations])
 
 
 def _error(response: Any) -> Callable[[Any, ErrorCode], Message]:
@@ -776,7 +787,7 @@ _TXN_COMMIT = _offset_rows(k28_txn_offset_commit.TxnOffsetCommitResponse, *_TXN_
 
 RULES: dict[int, tuple[Requirement, ...]] = {
     0: (
-        Special([], _unanswered),
+        CustomRequirement([], _unanswered),
         _txn(WRITE, _produce),
         _topic(
             WRITE, "topic_data", _produce_row, k00_produce.ProduceResponse, "responses", ids_since=PRODUCE_IDS_SINCE
@@ -785,12 +796,14 @@ RULES: dict[int, tuple[Requirement, ...]] = {
     1: (_topic(READ, "topics", _fetch_row, k01_fetch.FetchResponse, "responses", ids_since=FETCH_IDS_SINCE),),
     2: (_topic(DESCRIBE, "topics", _list_offsets_row, k02_list_offsets.ListOffsetsResponse, "topics"),),
     3: (
-        Special(
+        CustomRequirement(
             [(DESCRIBE, TOPIC, "each row"), (CREATE, TOPIC, "a topic that is created; or on the cluster")], _metadata
         ),
     ),
     8: (
-        Whole(READ, GROUP, lambda r: r.group_id, _offset_rows(k08_offset_commit.OffsetCommitResponse, *_COMMIT_ROWS)),
+        RequestRequirement(
+            READ, GROUP, lambda r: r.group_id, _offset_rows(k08_offset_commit.OffsetCommitResponse, *_COMMIT_ROWS)
+        ),
         _topic(
             READ,
             "topics",
@@ -800,18 +813,18 @@ RULES: dict[int, tuple[Requirement, ...]] = {
             ids_since=OFFSET_IDS_SINCE,
         ),
     ),
-    9: (Special([(DESCRIBE, GROUP, ""), (DESCRIBE, TOPIC, "each row")], _offset_fetch),),
-    10: (Special([(DESCRIBE, GROUP, "groups"), (DESCRIBE, TXN, "transactional ids")], _find_coordinator),),
+    9: (CustomRequirement([(DESCRIBE, GROUP, ""), (DESCRIBE, TOPIC, "each row")], _offset_fetch),),
+    10: (CustomRequirement([(DESCRIBE, GROUP, "groups"), (DESCRIBE, TXN, "transactional ids")], _find_coordinator),),
     11: (_group(READ, k11_join_group.JoinGroupResponse),),
     12: (_group(READ, k12_heartbeat.HeartbeatResponse),),
     13: (_group(READ, k13_leave_group.LeaveGroupResponse),),
     14: (_group(READ, k14_sync_group.SyncGroupResponse),),
-    15: (Special([(DESCRIBE, GROUP, "each row")], _describe_groups),),
-    16: (Shown(DESCRIBE, GROUP, "groups", lambda row: row.group_id, unless_cluster=DESCRIBE),),
+    15: (CustomRequirement([(DESCRIBE, GROUP, "each row")], _describe_groups),),
+    16: (VisibleRowsRequirement(DESCRIBE, GROUP, "groups", lambda row: row.group_id, unless_cluster=DESCRIBE),),
     17: (),  # before there is a principal
     18: (),
-    19: (Special([(CREATE, CLUSTER, "or:"), (CREATE, TOPIC, "each row")], _create_topics),),
-    20: (Special([(DELETE, TOPIC, "each row")], _delete_topics),),
+    19: (CustomRequirement([(CREATE, CLUSTER, "or:"), (CREATE, TOPIC, "each row")], _create_topics),),
+    20: (CustomRequirement([(DELETE, TOPIC, "each row")], _delete_topics),),
     21: (
         _topic(
             DELETE,
@@ -826,7 +839,7 @@ RULES: dict[int, tuple[Requirement, ...]] = {
         ),
     ),
     22: (
-        Special(
+        CustomRequirement(
             [
                 (WRITE, TXN, "with a transactional id"),
                 (Operation.IDEMPOTENT_WRITE, CLUSTER, "without one; or Write on any topic"),
@@ -851,16 +864,16 @@ RULES: dict[int, tuple[Requirement, ...]] = {
             "topics",
         ),
     ),
-    24: (Special([(WRITE, TXN, ""), (WRITE, TOPIC, "each row")], _add_partitions),),
+    24: (CustomRequirement([(WRITE, TXN, ""), (WRITE, TOPIC, "each row")], _add_partitions),),
     25: (
         _txn(WRITE, _error(k25_add_offsets_to_txn.AddOffsetsToTxnResponse)),
         _group(READ, k25_add_offsets_to_txn.AddOffsetsToTxnResponse),
     ),
     26: (_txn(WRITE, _error(k26_end_txn.EndTxnResponse)),),
-    27: (Special([(Operation.CLUSTER_ACTION, CLUSTER, "or:"), (ALTER, CLUSTER, "")], _markers),),
+    27: (CustomRequirement([(Operation.CLUSTER_ACTION, CLUSTER, "or:"), (ALTER, CLUSTER, "")], _markers),),
     28: (
         _txn(WRITE, _TXN_COMMIT),
-        Whole(READ, GROUP, lambda request: request.group_id, _TXN_COMMIT),
+        RequestRequirement(READ, GROUP, lambda request: request.group_id, _TXN_COMMIT),
         _topic(
             READ,
             "topics",
@@ -917,7 +930,7 @@ RULES: dict[int, tuple[Requirement, ...]] = {
         ),
     ),
     42: (
-        Rows(
+        RowsRequirement(
             DELETE,
             GROUP,
             "groups_names",
@@ -997,7 +1010,7 @@ RULES: dict[int, tuple[Requirement, ...]] = {
             ),
         ),
     ),
-    60: (Special([(DESCRIBE, CLUSTER, "for authorized operations only")], _describe_cluster),),
+    60: (CustomRequirement([(DESCRIBE, CLUSTER, "for authorized operations only")], _describe_cluster),),
     61: (
         _topic(
             READ,
@@ -1010,16 +1023,22 @@ RULES: dict[int, tuple[Requirement, ...]] = {
             "topics",
         ),
     ),
-    65: (Special([(DESCRIBE, TXN, "each row"), (DESCRIBE, TOPIC, "each topic shown")], _describe_transactions),),
-    66: (Special([(DESCRIBE, TXN, "each row shown")], _by_handler),),
-    68: (Special([(READ, GROUP, ""), (DESCRIBE, TOPIC, "each topic that is named")], _consumer_heartbeat),),
-    69: (Special([(DESCRIBE, GROUP, "each row"), (DESCRIBE, TOPIC, "the topics of members")], _consumer_describe),),
+    65: (
+        CustomRequirement([(DESCRIBE, TXN, "each row"), (DESCRIBE, TOPIC, "each topic shown")], _describe_transactions),
+    ),
+    66: (CustomRequirement([(DESCRIBE, TXN, "each row shown")], _by_handler),),
+    68: (CustomRequirement([(READ, GROUP, ""), (DESCRIBE, TOPIC, "each topic that is named")], _consumer_heartbeat),),
+    69: (
+        CustomRequirement(
+            [(DESCRIBE, GROUP, "each row"), (DESCRIBE, TOPIC, "the topics of members")], _consumer_describe
+        ),
+    ),
     71: (),  # as in Kafka, every client may push its metrics
     72: (),
     74: (cluster(Operation.DESCRIBE_CONFIGS, _error(k74_list_config_resources.ListConfigResourcesResponse)),),
-    75: (Special([(DESCRIBE, TOPIC, "each row")], _topic_partitions),),
+    75: (CustomRequirement([(DESCRIBE, TOPIC, "each row")], _topic_partitions),),
     20_001: (
-        Whole(
+        RequestRequirement(
             WRITE,
             TXN,
             lambda request: group_prefix(request.group),
@@ -1027,7 +1046,7 @@ RULES: dict[int, tuple[Requirement, ...]] = {
         ),
     ),
     20_002: (
-        Whole(
+        RequestRequirement(
             WRITE,
             TXN,
             lambda request: group_prefix(request.group),
@@ -1035,7 +1054,7 @@ RULES: dict[int, tuple[Requirement, ...]] = {
         ),
     ),
     20_003: (
-        Rows(
+        RowsRequirement(
             DESCRIBE,
             TXN,
             "groups",
@@ -1049,7 +1068,7 @@ RULES: dict[int, tuple[Requirement, ...]] = {
         ),
     ),
     20_004: (
-        Whole(
+        RequestRequirement(
             WRITE,
             TXN,
             lambda request: group_prefix(request.group),

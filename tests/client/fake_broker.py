@@ -103,7 +103,7 @@ DEPOSED = "stored, answered as by a leader that is replaced before its followers
 
 
 class FakeBroker:
-    """`async with FakeBroker(...)`; `address` is what clients connect to."""
+    """`async with FakeBroker(...)`; clients connect to `address`."""
 
     def __init__(
         self, topics: dict[str, int] | None = None, versions: dict[int, tuple[int, int]] | None = None

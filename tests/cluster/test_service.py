@@ -23,7 +23,7 @@ Services = list[ServiceRun]
 
 @pytest.fixture
 async def services() -> AsyncIterator[Services]:
-    """Those put in here are killed after the test."""
+    """A list of services that are killed after the test."""
     made: Services = []
     yield made
     for each in made:

@@ -375,7 +375,7 @@ REQUESTS: tuple[tuple[str, Message], ...] = (
 
 
 def answered(answer: FetchResponse) -> str:
-    """How a fetch of a record that the kernel has in memory was answered."""
+    """The answer to a fetch of a record that the kernel has in memory."""
     (topic,) = answer.responses
     (row,) = topic.partitions
     return "was answered" if row.records and not row.error_code else f"was answered with {row.error_code}"

@@ -1,4 +1,6 @@
-"""Processes with members of a group of the consumer protocol: what they say, and who owns which partition when."""
+"""Processes with members of a group of the consumer protocol: their events, and the owner of each partition over
+time.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
 }
-"""Of brokers: short sessions, so that the partitions of a dead member soon have another owner."""
+"""The settings of brokers: sessions are short, so that the partitions of a dead member soon have another owner."""
 END_S = 60
 
 Library = Literal["librdkafka", "semel"]

@@ -54,7 +54,7 @@ OUTSIDE_NAMES = {
 }
 """Names of modules that are otherwise harmless: `random.Random` is a type, `uuid.UUID` a value."""
 OUTSIDE_METHODS = {"now", "utcnow", "today"}
-"""Of datetime and date: the hidden clock."""
+"""Methods of datetime and date that read the hidden clock."""
 FORBIDDEN_WORDS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 CHATTY_FOLDERS = ("/cli/",)
 RIDDLES = re.compile(
@@ -102,7 +102,7 @@ RIDDLE_CLASSES = {
     "What",
     "Whole",
 }
-"""Names of former classes: each told nothing about its object. A name says what the object is, in the field's terms."""
+"""Names of former classes that did not describe their objects. A name says what the object is, in the field's terms."""
 RIDDLE_TESTS = re.compile(
     r"(?:^|_)(who|whom|whoever|nobody|somebody|everybody|anybody|anything_goes|(?:is|are|was|were)_told"
     r"|(?:hears?|heard)_of|lets?_go|goes_on|go_on|turned_away)(?=_|$)"
@@ -110,7 +110,7 @@ RIDDLE_TESTS = re.compile(
 """Words in the name of a test that hide the thing that acts, or are not the field's terms."""
 LOG_METHODS = {"debug", "info", "warning", "error", "exception"}
 ORDER_KEEPERS = {"list", "tuple", "iter", "enumerate", "map", "filter", "zip", "dict", "deque"}
-"""Callables that pass the order of what they are given on to their result."""
+"""Callables whose result keeps the order of their argument."""
 
 
 @dataclass(frozen=True)
@@ -383,7 +383,7 @@ def nothing_is_left_for_later(source: SourceFile) -> Iterator[str]:
 
 
 def docstrings(source: SourceFile) -> Iterator[tuple[ast.AST, str]]:
-    """Those of the module, of its classes and functions, and of the names below which a string stands."""
+    """The docstrings of the module, of its classes and functions, and those below names."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node, " ".join(node.value.value.split())
@@ -433,7 +433,7 @@ def names_are_plain(source: SourceFile) -> Iterator[str]:
 
 @rule
 def docstrings_of_functions_are_imperative(source: SourceFile) -> Iterator[str]:
-    """They begin with a verb in the imperative, or with a noun phrase for the result."""
+    """A docstring begins with a verb in the imperative, or with a noun phrase for the result."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue

@@ -34,7 +34,7 @@ class UnreachableAddress(msgspec.Struct):
 
 @pytest.fixture
 async def hidden_broker(fake_broker: FakeBroker) -> AsyncIterator[FakeBroker]:
-    """It answers at its own address, and advertises one that refuses connections."""
+    """A broker that answers at its own address, but advertises one that refuses connections."""
     fake_broker.peers = [UnreachableAddress()]  # type: ignore[list-item]
 
     async def coordinator(_: object) -> FindCoordinatorResponse:
@@ -248,7 +248,7 @@ async def test_a_name_that_does_not_resolve_is_named() -> None:
 async def test_a_text_that_cannot_be_the_name_of_a_host_is_named(
     hidden_broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python's resolver raises UnicodeError for it, which is no OSError. Here it is what the broker advertises."""
+    """The broker advertises such a name. Python's resolver raises UnicodeError for it, which is no OSError."""
     connects = Edge.create_connection
 
     async def create_connection(edge: Edge, protocol: Any, host: str, port: int, *more: Any) -> Any:

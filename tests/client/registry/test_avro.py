@@ -1,4 +1,4 @@
-"""Avro with a schema registry: ids are asked for once, unknown ones are loaded, and errors say what failed."""
+"""Avro with a schema registry: ids are fetched once, unknown ones are loaded, and errors name the failure."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ CLOSING = f".closing{TEMPORARY}"
 
 
 class LogState(Protocol):
-    """What `Durability` reads of its log."""
+    """The fields of a log that `Durability` reads."""
 
     @property
     def end_offset(self) -> int: ...

@@ -69,7 +69,7 @@ WITH_TOKENS: Final = frozenset({SaslState.TOKENS, SaslState.RAW_TOKENS, SaslStat
 
 
 def kind_of(api_key: int, version: int) -> Kind:
-    """What the table calls this request."""
+    """The name of this request in the table."""
     if api_key == SASL_HANDSHAKE:
         return Kind.HANDSHAKE if version >= HANDSHAKE_WITH_HEADERS else Kind.HANDSHAKE_V0
     return {API_VERSIONS: Kind.API_VERSIONS, SASL_AUTHENTICATE: Kind.AUTHENTICATE}.get(api_key, Kind.OTHER)

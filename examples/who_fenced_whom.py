@@ -1,4 +1,6 @@
-"""Two instances with one transactional id: the second one fences the first, whose error says when, by whom and why.
+"""Two instances with one transactional id: the second one fences the first.
+
+The error of the first one names the second one, the time and the reason.
 
 Afterwards ask the broker: `semel txn why shop`.
 """

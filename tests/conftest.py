@@ -17,7 +17,7 @@ from support.virtual_time import virtual_loop, virtual_time
 __all__ = ["virtual_time"]
 
 TOO_SLOW = [HealthCheck.too_slow]
-"""How busy the machine is says nothing of the code."""
+"""The load of the machine is no property of the code, so these checks of hypothesis are off."""
 settings.register_profile("default", deadline=None, suppress_health_check=TOO_SLOW)
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=TOO_SLOW)
 settings.load_profile("default")

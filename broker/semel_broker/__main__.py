@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _STARTED = monotonic()
 OPEN_FILES_OF_MACOS = 10_240
-"""What its kernel allows whatever its limits say (OPEN_MAX)."""
+"""The limit of its kernel, which holds above its own limits (OPEN_MAX)."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 CONSOLE_PORT = 9480
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -108,7 +108,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def answer_bytes_max(self) -> int:
-        """The size limit of an answer made now, if its size is free to choose."""
+        """The size limit in bytes of an answer that may be cut, such as that of a Fetch: the free memory."""
         return INT32_MAX if self.answers is None else self.answers.answer_bytes_max
 
     def slices(self) -> Slices:

@@ -256,7 +256,7 @@ async def _sasl(listener: Listener, broker: Broker, audit: AuditLog | None, part
 async def _oauth(
     listener: str, settings: OAuthSettings, world: World, parts: AsyncExitStack
 ) -> Callable[[], Mechanism]:
-    """What makes exchanges of OAUTHBEARER. Raises ConfigError if this installation cannot check tokens."""
+    """The factory of OAUTHBEARER exchanges. Raises ConfigError if this installation cannot check tokens."""
     try:
         from semel_broker.security.sasl.issuer_keys import IssuerKeys
         from semel_broker.security.sasl.oauth_bearer_exchange import OAuthBearerExchange

@@ -95,10 +95,10 @@ class TransactionGroup:
         nothing of this step is committed. The request is retried until it is answered. `prepared` may be empty; the
         token is stored all the same.
 
-        Raises ProducerFenced when a newer step has begun (its message says by whom and when), or when another producer
-        has one of the transactional ids. Raises InvalidTxnState when the step was aborted or one of the transactions is
-        not open; nothing is committed then. Raises KafkaTimeoutError (max_block_ms): call it again with the same token
-        to learn the outcome. Raises ValueError for an empty token or a step of another group.
+        Raises ProducerFenced when a newer step has begun (its message names the newer driver and the time), or when
+        another producer has one of the transactional ids. Raises InvalidTxnState when the step was aborted or one of
+        the transactions is not open; nothing is committed then. Raises KafkaTimeoutError (max_block_ms): call it again
+        with the same token to learn the outcome. Raises ValueError for an empty token or a step of another group.
         """
         self._life.check_running()
         self._check_mine(step)

@@ -66,7 +66,7 @@ class ConsoleApi:
         return json_answer(self._session())
 
     def _session(self) -> dict[str, Any]:
-        """What the page needs to know once. Only the page's own origin can read the write token."""
+        """The facts that the page reads once. Only the page's own origin can read the write token."""
         token = self._guard.write_token if self._guard.may_write else None
         return {"version": __version__, "write_token": token}
 

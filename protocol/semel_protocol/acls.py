@@ -15,7 +15,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class ResourceType(IntEnum):
-    """What an entry protects."""
+    """The type of resource that an entry protects."""
 
     UNKNOWN = 0
     ANY = 1
@@ -38,7 +38,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What is done to a resource. ALL stands for every operation."""
+    """An operation on a resource. ALL stands for every operation."""
 
     UNKNOWN = 0
     ANY = 1

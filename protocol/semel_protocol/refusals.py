@@ -82,7 +82,7 @@ def _made(kind: type[M], asked: object, code: int, why: str | None, *, is_row: b
     return kind(**fields)
 
 
-class _Plan(msgspec.Struct, frozen=True):
+class _RefusalPlan(msgspec.Struct, frozen=True):
     """How a refusal is made of a row. `copied`: (field, field of the request; None: the row itself).
 
     `arrays`: (field, field of the request, class of the elements, whether they have error codes).
@@ -96,12 +96,12 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 @cache
-def _plan(kind: type[msgspec.Struct], asked: type, is_row: bool) -> _Plan:
+def _plan(kind: type[msgspec.Struct], asked: type, is_row: bool) -> _RefusalPlan:
     fields = fields_of(kind)
     codes = [field for field in fields if field.name in ERROR_CODES]
     is_complete = any(field.since == 0 and field.until == LAST_VERSION for field in codes)
     pairs = [] if is_complete else _pairs(kind, asked)
-    return _Plan(
+    return _RefusalPlan(
         fixed={field.name: field.on_error for field in fields if field.on_error is not msgspec.UNSET},
         copied=list(_copied(fields, asked)) if is_row else [],
         codes=[field.name for field in codes],

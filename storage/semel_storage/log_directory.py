@@ -402,7 +402,7 @@ class LogDirectory:
         await self.saved()
 
     def save_soon(self) -> None:
-        """Begin to write what was noted; nobody waits."""
+        """Begin to write the noted changes, and return at once."""
         self._files.save_soon()
 
     async def idle(self) -> None:

@@ -98,7 +98,7 @@ class BlockedStdout:
 
 
 @pytest.mark.parametrize("form", ["console", "json"])
-def test_lines_that_find_no_room_are_told_in_their_place_and_errors_and_the_audit_have_rooms_of_their_own(
+def test_lost_lines_are_counted_in_their_place_and_errors_and_the_audit_have_bounds_of_their_own(
     form: LogFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_logging, "LOG_ROOM", Room(lines_max=10, bytes_max=1 << 20))
@@ -128,7 +128,7 @@ def test_lines_that_find_no_room_are_told_in_their_place_and_errors_and_the_audi
     assert output.lost_audit_lines == 0
 
 
-def test_lost_audit_lines_on_standard_output_are_told_as_in_a_file() -> None:
+def test_lost_audit_lines_on_standard_output_are_counted_as_in_a_file() -> None:
     pipe = BlockedStdout()
     output = LogOutput(pipe.stream, audit_room=Room(1, 1 << 20))
     output.audit_lost = lost_line

@@ -1,4 +1,6 @@
-"""Regular expressions of clients: RE2's syntax, bounded time and memory, and a refusal that says what is too much."""
+"""Regular expressions of clients: RE2's syntax, bounded time and memory, and a refusal that names the exceeded
+limit.
+"""
 
 from __future__ import annotations
 

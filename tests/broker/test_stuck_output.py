@@ -143,7 +143,7 @@ async def test_a_named_pipe_as_audit_log_stops_neither_requests_nor_the_end(tmp_
         os.close(holder)
     assert status == 0
     events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
-    assert events[-2:] == ["stopped", "audit_log_not_written"], "what could not be written is told at the end"
+    assert events[-2:] == ["stopped", "audit_log_not_written"], "lost lines are counted at the end"
 
 
 async def test_a_required_audit_log_that_is_not_read_refuses_until_it_is_read_and_loses_nothing(tmp_path: Path) -> None:

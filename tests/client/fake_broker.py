@@ -93,7 +93,7 @@ class SequencedLog:
         return ErrorCode.NONE, base
 
 
-# What may happen to one Produce request
+# Faults of one Produce request
 WORKS = "works"
 LOST = "lost on the way in, connection closed"
 ANSWER_LOST = "stored, answer lost, connection closed"
@@ -103,7 +103,7 @@ DEPOSED = "stored, answered as by a leader that is replaced before its followers
 
 
 class FakeBroker:
-    """`async with FakeBroker(...)`; `address` is what clients connect to."""
+    """`async with FakeBroker(...)`; clients connect to `address`."""
 
     def __init__(
         self, topics: dict[str, int] | None = None, versions: dict[int, tuple[int, int]] | None = None

@@ -133,7 +133,7 @@ class FakeCoordinator(FakeBroker):
             answer.finalized_features_epoch = 1
         return answer
 
-    # What a test looks at
+    # For tests
 
     def committed(self, topic: str = "t", partition: int = 0) -> list[bytes | None]:
         return self.values(COMMITTED, topic, partition)

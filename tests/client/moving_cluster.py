@@ -311,7 +311,7 @@ class ClusterBroker(FakeBroker):
 
 
 class MovingCluster:
-    """`async with MovingCluster(3) as cluster`; `bootstrap` is what clients are given, all brokers of it."""
+    """`async with MovingCluster(3) as cluster`; `bootstrap`: the addresses of all its brokers."""
 
     def __init__(self, count: int = 3, topics: dict[str, int] | None = None) -> None:
         self.topics = {"t": 1} if topics is None else topics

@@ -24,7 +24,7 @@ MEANT = {"store": "127.77.1.2", "store-2": "127.77.1.3", "0.0.0.0": "127.77.1.9"
         ("a=store,b=store", "a=127.77.1.2,b=127.77.1.2"),
         ("curl http://store/ store", "curl http://127.77.1.2/ 127.77.1.2"),
         ("10.9.0.7:1", "127.77.1.4:1"),
-        # What only looks like a host:
+        # Words that only look like a host:
         ("/var/lib/store", "/var/lib/store"),
         ("/var/store/data", "/var/store/data"),
         ("store-1", "store-1"),

@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 
-from tools.cluster.service import HealthCheck, ServiceError, ServiceHealth, ServiceRun, ServiceState, Spec
+from tools.cluster.service import ServiceCheck, ServiceError, ServiceHealth, ServiceRun, ServiceState, Spec
 
 SLEEPS = "import time; print('here', flush=True); time.sleep(60)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
@@ -23,7 +23,7 @@ Services = list[ServiceRun]
 
 @pytest.fixture
 async def services() -> AsyncIterator[Services]:
-    """Those put in here are killed after the test."""
+    """A list of services that are killed after the test."""
     made: Services = []
     yield made
     for each in made:
@@ -151,7 +151,7 @@ async def test_a_service_that_dies_is_restarted_and_one_that_was_killed_stays_do
     one = service(services, tmp_path, SLEEPS, restart=policy)
     await one.start()
     assert one.pid is not None
-    os.kill(one.pid, signal.SIGKILL)  # nobody asked for it
+    os.kill(one.pid, signal.SIGKILL)  # no request for it
     async with asyncio.timeout(20):
         await one.until(lambda: one.starts == 2)
     await one.kill()
@@ -185,7 +185,7 @@ async def test_a_service_that_cannot_be_restarted_has_failed_and_its_log_says_wh
 
 
 async def test_a_check_that_cannot_be_run_has_failed(services: Services, tmp_path: Path) -> None:
-    quick = HealthCheck(command=["no-such-program"], interval_s=0.02, retries=1)
+    quick = ServiceCheck(command=["no-such-program"], interval_s=0.02, retries=1)
     one = service(services, tmp_path, SLEEPS, check=quick)
     await one.start()
     async with asyncio.timeout(20):
@@ -193,9 +193,9 @@ async def test_a_check_that_cannot_be_run_has_failed(services: Services, tmp_pat
     assert "the check cannot be run" in one.last_check
 
 
-def check(code: str, **settings: object) -> HealthCheck:
+def check(code: str, **settings: object) -> ServiceCheck:
     quick = {"interval_s": 0.02, "start_interval_s": 0.02, "timeout_s": 10.0, "retries": 2, **settings}
-    return HealthCheck(command=[sys.executable, "-c", code], **quick)  # type: ignore[arg-type]
+    return ServiceCheck(command=[sys.executable, "-c", code], **quick)  # type: ignore[arg-type]
 
 
 async def test_health_follows_the_check(services: Services, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ COUNT = 200
 BEFORE_OFFSETS, BEFORE_COMMIT, AMID_COMMIT = "before the offsets", "before the commit", "amid the commit"
 
 
-class Halfway(KafkaPythonPipeline):
+class InterruptedPipeline(KafkaPythonPipeline):
     """A pipeline that stops its transaction at a given moment."""
 
     def go_until(self, moment: str) -> int:
@@ -48,7 +48,7 @@ class Halfway(KafkaPythonPipeline):
         return sum(map(len, found.values()))
 
     def _commit_for_ever(self) -> None:
-        with suppress(KafkaError):  # nobody hears how it went: the successor has to find out
+        with suppress(KafkaError):  # the outcome is not known: the successor has to find out
             self.producer.commit_transaction()
 
 
@@ -67,7 +67,7 @@ def test_the_successor_of_a_producer_whose_broker_was_killed_takes_over_exactly(
     for name in (source, target):
         STRANGERS[0](own_broker.address).create_topic(name, 3)
     STRANGERS[0](own_broker.address).produce(source, [(i % 3, None, b"%d" % i) for i in range(COUNT)])
-    lost = Halfway(own_broker.address, source, target, "group", "tx")
+    lost = InterruptedPipeline(own_broker.address, source, target, "group", "tx")
     with lost:
         lost.run(COUNT // 2)
         left_open = lost.go_until(moment)

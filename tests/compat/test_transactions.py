@@ -1,6 +1,6 @@
 """Transactions of off-the-shelf clients: consume, transform, produce; aborts; a fenced zombie; kill -9 of the broker.
 
-All of them speak the old protocol (transaction version 1), semel's own the new. What they write is read by each other.
+All of them speak the old protocol (transaction version 1), semel's own the new. Each reads the records of the others.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_a_zombie_is_fenced_and_nothing_of_it_is_read(
     check_each_once(outputs(broker.address, target, 30), [b"done-" + value for value in values(30)])
 
 
-# kafka-python is left out: its producer does not survive this, whoever runs the broker. The file beside this one
+# kafka-python is left out: its producer does not survive this with any broker. The file beside this one
 # (test_kafka_python_transactions.py) says why, and goes as far as it can.
 @pytest.mark.parametrize(
     "make",

@@ -120,7 +120,9 @@ async def test_the_token_leaves_the_address_and_the_cookie_is_hidden(console_pag
 
 
 @pytest.mark.semel_only("no fence ledger")
-async def test_the_timeline_tells_who_fenced_whom_and_ends_what_hangs(console_page: BrowserPage) -> None:
+async def test_the_timeline_names_the_fencing_producer_and_ends_a_hanging_transaction(
+    console_page: BrowserPage,
+) -> None:
     page = console_page.page
     await console_page.see("#/timeline?topic=orders&partition=0", "4 aborted")
     label = await page.locator(".lanes canvas").get_attribute("aria-label")

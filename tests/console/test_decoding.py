@@ -32,7 +32,7 @@ async def registry() -> AsyncIterator[FakeRegistry]:
 
 @pytest.fixture
 async def visitor(semel_broker: EphemeralBroker, registry: FakeRegistry) -> AsyncIterator[Visitor]:
-    """Its console has the registry."""
+    """A visitor of a console with the registry."""
     link, decoder = ClusterLink(opened(lambda: semel_broker.bootstrap_servers)), Decoder(registry.url)
     made = Visitor(link, ConsoleGuard(), decoder=decoder)
     await made.enter()

@@ -1,4 +1,6 @@
-"""Every page in Chromium for a principal with few rights: what it may see is there, and the missing right is named."""
+"""Every page in Chromium for a principal with few rights: its permitted data is shown, and the missing right is
+named.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ REFUSED = {
 
 @pytest.fixture
 async def console_page(semel_broker: EphemeralBroker, tmp_path: Path) -> AsyncIterator[BrowserPage]:
-    """Of a principal that may describe and read `orders`, and nothing else."""
+    """The page of a principal that may only describe and read `orders`."""
     rights = [entry(ResourceType.TOPIC, "orders", each) for each in (Operation.DESCRIBE, Operation.READ)]
     await two_topics(semel_broker, *rights)
     file = tmp_path / "viewer.properties"

@@ -54,7 +54,7 @@ def command_lines(page: str) -> Iterator[list[str]]:
                 try:
                     words = shlex.split(re.sub(r"\s[<>]+ ?\S+", "", part))
                 except ValueError:
-                    continue  # the quotation goes on in another line
+                    continue  # the quotation continues in another line
                 if words:
                     yield words
 

@@ -68,7 +68,7 @@ def test_json_values(broker: BrokerProcess) -> None:
     assert "together +5 minutes" in out
 
 
-def test_who_fenced_whom(broker: BrokerProcess) -> None:
+def test_the_fencing_and_the_fenced_producer_are_named(broker: BrokerProcess) -> None:
     out = example(broker, "who_fenced_whom.py")
     assert "by client 'shop-pod-2'" in out
     assert "shop-pod-2" in semel(broker, "txn", "why", "shop")

@@ -13,7 +13,7 @@ from sim.history import History
 
 
 class _EventLines(list[Any]):
-    """In place of a list of events: `append` writes each event as a line of a file, with one system call."""
+    """A list of events whose `append` writes each event as a line of a file, with one system call."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

@@ -49,7 +49,7 @@ def test_delete_removes_and_cut_takes_whole_batches_off_the_end(tmp_path: Path) 
     assert not path.exists()
 
 
-def test_the_file_of_a_kind_is_the_newest_and_a_missing_one_is_told(tmp_path: Path) -> None:
+def test_the_file_of_a_kind_is_the_newest_and_a_missing_one_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     for base in (0, 7):
         (tmp_path / "t-0" / f"{base:020d}.log").touch()

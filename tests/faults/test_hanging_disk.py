@@ -110,7 +110,7 @@ async def prepared(machine: HangingDiskBroker) -> tuple[Wire, Wire]:
     return writer, bystander
 
 
-async def test_readers_go_on_and_writers_wait_until_the_disk_does(machine: HangingDiskBroker) -> None:
+async def test_readers_continue_and_writers_wait_until_the_hang_ends(machine: HangingDiskBroker) -> None:
     writer, bystander = await prepared(machine)
     machine.held.set(hangs=True)
     waiting = send(writer)
@@ -126,7 +126,7 @@ async def test_readers_go_on_and_writers_wait_until_the_disk_does(machine: Hangi
     assert machine.broker.stop() == 0
 
 
-async def test_a_hang_of_any_call_that_waits_for_a_disk_is_told_even_if_it_holds_the_loop(
+async def test_a_hang_of_any_call_that_waits_for_a_disk_is_reported_even_if_it_holds_the_loop(
     machine: HangingDiskBroker,
 ) -> None:
     writer, _ = await prepared(machine)
@@ -213,7 +213,7 @@ async def test_a_stop_amid_which_the_disk_begins_to_hang_ends_in_time(machine: H
     waiting.cancel()
 
 
-async def test_a_stop_goes_on_if_the_disk_does(machine: HangingDiskBroker) -> None:
+async def test_a_stop_continues_when_the_hang_ends(machine: HangingDiskBroker) -> None:
     machine.broker.settings["disk.hang.timeout.ms"] = "5000"
     writer, _ = await prepared(machine)
     machine.held.set(hangs=True)
@@ -253,7 +253,7 @@ def event_of(process: subprocess.Popen[str], *names: str) -> dict[str, Any]:
     raise AssertionError(f"it ended without {missing}")
 
 
-async def test_a_start_on_a_disk_that_hangs_says_so_and_goes_on(
+async def test_a_start_on_a_disk_that_hangs_reports_it_and_continues(
     machine: HangingDiskBroker, starting: subprocess.Popen[str]
 ) -> None:
     machine.held.set()

@@ -80,7 +80,7 @@ def test_other_calls_are_let_through(held: HeldDisk, tmp_path: Path) -> None:
     assert held.counts == (0, 1, 1)
 
 
-def test_a_hanging_call_goes_on_when_it_is_let(held: HeldDisk, tmp_path: Path) -> None:
+def test_a_hanging_call_continues_when_it_is_released(held: HeldDisk, tmp_path: Path) -> None:
     held.set(hangs=True)
     process = start(held, tmp_path)
     while held.counts.held == 0:

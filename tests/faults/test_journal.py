@@ -21,7 +21,7 @@ def test_events_of_several_processes_are_one_history_in_order_of_time(tmp_path: 
     assert [event.client for event in events] == ["a#1", "b#1", "b#1", "a#1"]
     assert events[0].op == events[3].op
     assert events[1].op == events[2].op
-    assert events[0].op != events[1].op, "operations of two processes are told apart"
+    assert events[0].op != events[1].op, "operations of two processes differ"
 
 
 def test_what_was_written_before_a_kill_is_read_and_a_torn_line_is_left_out(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_every_verb_can_be_played() -> None:
             assert hasattr(ScenarioRun, f"on_{name}"), name
 
 
-async def test_what_is_not_as_the_scenario_says_is_told_with_its_line(tmp_path: Path) -> None:
+async def test_an_unmet_step_of_a_scenario_is_reported_with_its_line(tmp_path: Path) -> None:
     text = "# about\nstart broker\ntopic out 1\nclient A id=tx\nA commit -> ok\nexpect all out 0 x\n"
     with pytest.raises(Unmet, match=r"wrong.txt:5: A commit -> ok: refused \(IllegalStateError"):
         await ScenarioRun(tmp_path).play(parse("wrong.txt", text))

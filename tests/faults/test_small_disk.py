@@ -30,7 +30,7 @@ def test_what_a_process_inside_writes_stays_and_is_seen_from_outside(disk: Small
     assert run(disk, 'echo hello > "$1/file"').returncode == 0
     assert (disk.outside / "file").read_text() == "hello\n"
     assert run(disk, 'cat "$1/file"').stdout == "hello\n"
-    assert list(disk.path.iterdir()) == [], "nobody else sees it"
+    assert list(disk.path.iterdir()) == [], "no other process sees it"
 
 
 def test_a_full_disk_refuses_a_write_and_takes_it_when_it_is_free_again(disk: SmallDisk) -> None:

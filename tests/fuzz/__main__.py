@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 
 import click
-from fuzz.campaigns import CAMPAIGNS, FaultFoundError, Tried, judged
+from fuzz.campaigns import CAMPAIGNS, CampaignResult, FaultFoundError, judged
 
 FINDINGS = Path("fuzz-findings")
 
@@ -58,7 +58,7 @@ def main(seconds: float, examples: int, seed: int | None, only: tuple[str, ...])
 
 
 def _run(name: str, first: int, seconds: float, examples: int) -> None:
-    began, seeds, total = monotonic(), 0, Tried(0)
+    began, seeds, total = monotonic(), 0, CampaignResult(0)
     while seeds < examples if examples else monotonic() - began < seconds:
         seed = first + seeds
         try:

@@ -37,7 +37,7 @@ LARGE_REQUESTS = 2
 UNREAD_FETCHES = 200
 
 
-class Tried(msgspec.Struct):
+class CampaignResult(msgspec.Struct):
     """`count`: the number of frames, batches, answers or directories.
 
     `longest_turn_s`: CPU time of the longest turn of the loop.
@@ -59,7 +59,7 @@ class FaultFoundError(AssertionError):
         self.conversations = conversations
 
 
-def requests(seed: int) -> Tried:
+def requests(seed: int) -> CampaignResult:
     """Requests of every served API and version, from the grammar and mutated, to a broker with all kinds of state."""
     random = Random(seed)
     target = FuzzedBroker.open(**ARENA_SETTINGS)
@@ -75,7 +75,7 @@ def requests(seed: int) -> Tried:
         target.close()
     except (Exception, AssertionError) as error:
         raise FaultFoundError(f"{type(error).__name__}: {error}", smallest(said, fails)) from error
-    return Tried(sum(map(len, said)), target.loop.longest_turn_s)
+    return CampaignResult(sum(map(len, said)), target.loop.longest_turn_s)
 
 
 def fails(conversations: list[list[bytes]]) -> bool:
@@ -96,7 +96,7 @@ def replay(conversations: list[list[bytes]]) -> None:
     target.close()
 
 
-def crowds(seed: int) -> Tried:
+def crowds(seed: int) -> CampaignResult:
     """Send too much valid input: requests of the largest size, thousands of pipelined requests, incomplete frames,
     and unread answers.
     """
@@ -112,10 +112,10 @@ def crowds(seed: int) -> Tried:
     target.talk_beside(said, silent * 4)
     longest_turn_s = target.loop.longest_turn_s
     target.close()
-    return Tried(sum(map(len, said)), longest_turn_s)
+    return CampaignResult(sum(map(len, said)), longest_turn_s)
 
 
-def judged(name: str, seed: int) -> Tried:
+def judged(name: str, seed: int) -> CampaignResult:
     """Run one seed of a campaign. Raises the fault, and SlowTurn if each of `TURN_RUNS` runs has a long turn."""
     gc.collect()
     tried = CAMPAIGNS[name](seed)
@@ -129,7 +129,7 @@ def judged(name: str, seed: int) -> Tried:
     return tried
 
 
-def record_batches(seed: int) -> Tried:
+def record_batches(seed: int) -> CampaignResult:
     """Malformed batches in valid Produce requests, also decompression bombs and batches of very many records. Then all
     requests that read records."""
     random = Random(seed)
@@ -144,37 +144,37 @@ def record_batches(seed: int) -> Tried:
     target.run(target.pass_time(REST_S))
     produce_and_look(target, [])
     target.close()
-    return Tried(count, target.loop.longest_turn_s)
+    return CampaignResult(count, target.loop.longest_turn_s)
 
 
-def responses(seed: int) -> Tried:
+def responses(seed: int) -> CampaignResult:
     """Producers, consumers and admins that get altered answers."""
     clients = ClientRun(Random(seed))
-    return Tried(clients.run(), clients.target.loop.longest_turn_s)
+    return CampaignResult(clients.run(), clients.target.loop.longest_turn_s)
 
 
-def log_files(seed: int) -> Tried:
+def log_files(seed: int) -> CampaignResult:
     """A start over damaged files of one log."""
     damaged = DamagedLog(Random(seed))
     damaged.build()
     damaged.damage()
     damaged.judge()
-    return Tried(1)
+    return CampaignResult(1)
 
 
-def directories(seed: int) -> Tried:
+def directories(seed: int) -> CampaignResult:
     """A start over a damaged data directory, with the store and the internal topics."""
     DamagedDirectory(Random(seed)).run()
-    return Tried(1)
+    return CampaignResult(1)
 
 
-def logins(seed: int) -> Tried:
+def logins(seed: int) -> CampaignResult:
     """Frames of logins and of other requests at a listener with SASL, from clients without a password."""
     fuzzer = LoginFuzzer(Random(seed))
-    return Tried(fuzzer.run(), fuzzer.target.loop.longest_turn_s)
+    return CampaignResult(fuzzer.run(), fuzzer.target.loop.longest_turn_s)
 
 
-CAMPAIGNS: dict[str, Callable[[int], Tried]] = {
+CAMPAIGNS: dict[str, Callable[[int], CampaignResult]] = {
     "requests": requests,
     "crowds": crowds,
     "logins": logins,

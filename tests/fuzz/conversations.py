@@ -30,7 +30,7 @@ SERVED: list[tuple[int, int]] = [
 """(API key, version) of every API that a broker serves with all features on."""
 
 SWELLING = [(key, version) for key, version in SERVED if any(arrays_of(APIS[key].request, version))]
-"""Those of `SERVED` whose requests have arrays."""
+"""The members of `SERVED` whose requests have arrays."""
 PIPELINING = [(3, 7), (18, 3), (12, 4), (10, 3), (2, 6), (8, 7), (9, 7), (19, 4), (22, 4)]
 """(API key, version) of some short requests."""
 

@@ -1,4 +1,4 @@
-"""Malformed requests: the broker answers with an error or closes that one connection, and other clients go on.
+"""Malformed requests: the broker answers with an error or closes that one connection, and serves other clients.
 
 A short pass of the campaigns. `make fuzz` runs for longer (docs/proof.md).
 """
@@ -10,7 +10,17 @@ import tracemalloc
 from random import Random
 
 import pytest
-from fuzz.campaigns import ARENA_SETTINGS, CAMPAIGNS, TURN_S_MAX, SlowTurn, Tried, crowds, judged, logins, requests
+from fuzz.campaigns import (
+    ARENA_SETTINGS,
+    CAMPAIGNS,
+    TURN_S_MAX,
+    CampaignResult,
+    SlowTurn,
+    crowds,
+    judged,
+    logins,
+    requests,
+)
 from fuzz.conversations import SERVED, ConversationMaker, corpus
 from fuzz.fuzzed_broker import FuzzedBroker
 from fuzz.grammar import Grammar
@@ -52,7 +62,7 @@ def test_odd_logins_are_refused_and_nothing_is_served_before(seed: int) -> None:
 
 def test_a_turn_that_is_long_each_time_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = iter((2.0, 0.5, 2.0, 2.0, 1.2, 2.0))
-    monkeypatch.setitem(CAMPAIGNS, "requests", lambda seed: Tried(1, next(turns) * TURN_S_MAX))
+    monkeypatch.setitem(CAMPAIGNS, "requests", lambda seed: CampaignResult(1, next(turns) * TURN_S_MAX))
     assert judged("requests", 1).longest_turn_s == 0.5 * TURN_S_MAX
     with pytest.raises(SlowTurn, match="60 ms"):
         judged("requests", 1)

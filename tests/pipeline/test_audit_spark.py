@@ -20,7 +20,7 @@ SEGMENT_BYTES = 16_384
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """With transactions committed, aborted and open, over many small segments."""
+    """A broker with committed, aborted and open transactions over many small segments."""
     process = BrokerProcess(tmp_path_factory.mktemp("audit") / "data").start()
     try:
         asyncio.run(fill(process.address))

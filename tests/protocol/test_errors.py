@@ -15,7 +15,7 @@ OTHER_NAMES = {
     "STALE_CTRL_EPOCH": "STALE_CONTROLLER_EPOCH",
     "TOPIC_EXCEPTION": "INVALID_TOPIC_EXCEPTION",
 }
-"""Where librdkafka calls a code by an older name."""
+"""The codes with an older name in librdkafka."""
 
 
 def test_codes_are_those_of_librdkafka() -> None:

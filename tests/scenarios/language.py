@@ -83,12 +83,12 @@ VERBS: dict[str, Verb] = {
     "reset": Verb(("client",)),
     "part": Verb(("client",)),
     "join": Verb(("client",)),
-    # What there is.
+    # Declarations.
     "topic": Verb(("topic", "partitions"), ("*",)),
     "drop": Verb(("topic",)),
     "client": Verb(("name",), ("id", "timeout", "library", "group", "topic", "patience")),
     "sleep": Verb(("time",)),
-    # What a client does. `send` waits until all is stored, `put` does not.
+    # Steps of a client. `send` waits until all is stored, `put` does not.
     "begin": Verb(by_client=True),
     "send": Verb(("topic", "partition", "value", "value*"), ("size",), by_client=True),
     "put": Verb(("topic", "partition", "value", "value*"), ("size",), by_client=True),
@@ -99,7 +99,7 @@ VERBS: dict[str, Verb] = {
     "abort": Verb(by_client=True),
     "close": Verb(by_client=True),
     "wait": Verb(by_client=True),
-    # What must be seen, within a while. after=A:fenced: only if that is how the last step of A has ended.
+    # Expectations, to be met within a while. after=A:fenced: only if that is how the last step of A has ended.
     "expect": Verb(("what", "word*"), ("after",)),
 }
 

@@ -23,7 +23,7 @@ def test_a_step_is_a_verb_with_words_and_options() -> None:
     assert (topic.line, topic.words, topic.options) == (5, ("out", "2"), {"cleanup.policy": "compact"})
 
 
-def test_a_step_of_a_client_has_outcomes_and_may_go_on_in_the_background() -> None:
+def test_a_step_of_a_client_has_outcomes_and_may_continue_in_the_background() -> None:
     commit, wait = one("A commit &\nA wait -> ok|timeout").steps[-2:]
     assert (commit.client, commit.background) == ("A", True)
     assert (wait.client, wait.outcomes) == ("A", ("ok", "timeout"))

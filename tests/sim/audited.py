@@ -1,4 +1,5 @@
-"""One broker whose audit log is required and cannot be written for a while: what is acknowledged has a line there.
+"""One broker whose audit log is required and cannot be written for a while: each acknowledged change has a line
+there.
 
 The audit log is a queue with little room and a writer, which stands still at times that the seed draws. Operators
 create and delete topics of new names all the time.

@@ -1,7 +1,7 @@
-"""Checks during a run that the coordinators of groups of the consumer protocol take nothing back (KIP-848).
+"""Checks during a run that no value of a consumer group goes back at its coordinators (KIP-848).
 
 The state of a group in the memory of its coordinator is durable, so the next coordinator has it too, or a later one. At
-rest it is what the records say.
+rest the state equals the records.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Coordinators:
 
 
 def went_back(before: SeenGroup, now: ConsumerGroup) -> Iterator[str]:
-    """What a group took back."""
+    """The values of a group that went back."""
     if now.epoch < before.epoch:
         yield f"its epoch was {before.epoch}, and is {now.epoch}"
     if now.assignment_epoch < before.assignment_epoch:

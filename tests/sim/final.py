@@ -118,8 +118,8 @@ class Final(msgspec.Struct, kw_only=True):
     `uncommitted`: the findings of `Commitment`. `commits`: the committed offsets in the order of the log. `regressed`,
     `unfaithful`: the findings of `Coordinators` and of its function of this name. `eras`: see `group_records`.
     `log_starts`: the highest of each partition at any time of the run, if its topic has retention. `keeps_deletions`:
-    whether an acknowledged deletion of records must last: not among several brokers, where a new leader may not have
-    heard of it, nor if the file of the log starts was damaged, or the log itself is not synced.
+    whether an acknowledged deletion of records must last: not among several brokers, where a new leader may not
+    know it, nor if the file of the log starts was damaged, or the log itself is not synced.
 
     `undrained`: clients and other parts that did not finish although all faults were over, with the reason.
     """

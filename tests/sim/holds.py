@@ -224,7 +224,7 @@ class Conversation:
         return int(held_ms * NS_PER_MS)
 
     def _hold_until(self, hold: Hold, name: str) -> float:
-        """Hold a request until its client goes on. Returns the longest time in ms."""
+        """Hold a request until its client continues. Returns the longest time in ms."""
         release = partial(self.wire.release, hold.delay_ms)
         self._late.append(LateRequest(hold.until, self._source, hold.past, self, release))
         self._note(self._source, f"{name} held until {hold.past} more of API {hold.until} and {hold.delay_ms:.0f} ms")

@@ -1,7 +1,7 @@
 """Follows, during a run, the log starts of topics with retention.
 
-A log start may go back: a power loss undoes a deletion, and a new leader may not have heard of it. A reader that was
-sent past deleted records has not skipped them, though they are there again at the end of the run.
+A log start may go back: a power loss undoes a deletion, and a new leader may not know it. A reader that was sent past
+deleted records has not skipped them, though they are there again at the end of the run.
 """
 
 from __future__ import annotations

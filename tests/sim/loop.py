@@ -58,7 +58,7 @@ class SimHandle(Handle):
         self._repr = self._source_traceback = None
 
     def cancel(self) -> None:
-        """The callback will not run. What it refers to is freed at once, as in asyncio."""
+        """Cancel the callback. The objects that it refers to are freed at once, as in asyncio."""
         self._cancelled = True
         self._callback = self._args = None  # type: ignore[assignment]  # typeshed knows no cancelled handle
 

@@ -375,14 +375,14 @@ REQUESTS: tuple[tuple[str, Message], ...] = (
 
 
 def answered(answer: FetchResponse) -> str:
-    """How a fetch of a record that the kernel has in memory was answered."""
+    """The answer to a fetch of a record that the kernel has in memory."""
     (topic,) = answer.responses
     (row,) = topic.partitions
     return "was answered" if row.records and not row.error_code else f"was answered with {row.error_code}"
 
 
 def draw(rng: Random) -> list[Act]:
-    """What the clients of one run do: a few of the acts, each on two hosts, or all of them."""
+    """The acts of the clients of one run: a few of them, each on two hosts, or all of them."""
     chosen = rng.sample([act.__name__ for act in ACTS], rng.choice((1, 2, 3, len(ACTS))))
     return [Act(f"client-{number}", what) for number, what in enumerate(chosen * (1 if len(chosen) > 3 else 2), 1)]
 

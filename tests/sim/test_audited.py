@@ -1,4 +1,4 @@
-"""A required audit log that stands still: each acknowledged change has its line, and changes go on afterwards."""
+"""A required audit log that stands still: each acknowledged change has its line, and changes continue afterwards."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from sim.host import Host
 from sim.world import NS, SimWorld
 
 
-class Keeper:
+class DurabilityModel:
     """Appends random data to a few files without end, and records which bytes a power loss must not take."""
 
     def __init__(self, rng: Random) -> None:
@@ -60,7 +60,7 @@ def test_synced_data_survives_every_power_loss(stale: bool) -> None:
         world = SimWorld(seed)
         host = world.host("a")
         host.disk.weather.stale_tails = stale
-        keeper = Keeper(Random(seed))
+        keeper = DurabilityModel(Random(seed))
         for _ in range(3):
             host.boot(keeper.main)
             world.run(world.now_ns + keeper.rng.randrange(NS // 2))
@@ -76,7 +76,7 @@ def test_a_killed_process_loses_nothing_that_it_wrote() -> None:
     for seed in range(10):
         world = SimWorld(seed)
         host = world.host("a")
-        keeper = Keeper(Random(seed))
+        keeper = DurabilityModel(Random(seed))
         host.boot(keeper.main)
         world.run(NS)
         host.kill()

@@ -63,7 +63,7 @@ class OffsetsLog:
         return {(member, generation): era for (_, member, generation), era in self.eras.found().items()}
 
 
-def test_an_era_goes_on_while_some_member_stays() -> None:
+def test_an_era_lasts_while_some_member_stays() -> None:
     log = OffsetsLog()
     log.batch(classic(1, "a"))
     log.batch(classic(2, "a", "b"))
@@ -71,7 +71,7 @@ def test_an_era_goes_on_while_some_member_stays() -> None:
     assert log.found() == {("a", 1): 1, ("a", 2): 1, ("b", 2): 1, ("b", 3): 1}
 
 
-def test_a_change_of_protocol_in_one_batch_goes_on() -> None:
+def test_a_change_of_protocol_in_one_batch_continues_the_era() -> None:
     log = OffsetsLog()
     log.batch(classic(4, "a"))
     log.batch([(KEY, None)], joined("a", 4), joined("b", 5))

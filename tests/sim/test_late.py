@@ -75,7 +75,7 @@ def test_requests_on_the_held_connection_do_not_release_it() -> None:
     pair.close()
 
 
-def test_a_request_whose_client_never_goes_on_arrives_after_a_minute() -> None:
+def test_a_request_whose_client_never_continues_arrives_after_a_minute() -> None:
     pair = TwoConnections()
     pair.connect()
     pair.world.network.hold(Hold(api_key=0, delay_ms=0, source="a", until=26))

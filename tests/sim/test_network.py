@@ -334,7 +334,7 @@ def test_bytes_written_after_a_reset_do_not_arrive(seed: int) -> None:
     pair = HostPair(seed).connect()
     pair.near.transport.write(b"lost, ")
     pair.world.network.reset("a", "b")
-    pair.near.transport.write(b"too late")  # no end has heard of the reset yet
+    pair.near.transport.write(b"too late")  # no end has received the reset yet
     pair.go(5)
     assert pair.far.got == b""
     assert isinstance(pair.near.lost, ConnectionResetError)

@@ -103,7 +103,7 @@ def test_log_lines_of_the_client_are_in_the_transcript_and_an_error_fails_the_ru
     world.close()
 
 
-def test_the_final_reader_goes_on_while_it_passes_aborted_records() -> None:
+def test_the_final_reader_continues_while_it_passes_aborted_records() -> None:
     world, broker = serving()
     world.network.weather = NetworkWeather(latency_ms=(1.0, 1.0), spike_rate=0.0, windows=(1 << 20,))
     megabytes = 6

@@ -17,7 +17,7 @@ def series(name: str, *values: float) -> list[GaugeSample]:
 
 
 @pytest.mark.parametrize("name", TOLERANCES)
-def test_growth_in_the_last_third_is_told(name: str) -> None:
+def test_growth_in_the_last_third_is_reported(name: str) -> None:
     (problem,) = judge(series(name, 50, 50, 60, 60, 90, 90))
     assert problem.startswith(f"{name} grows: 60.0 in the middle third, 90.0 in the last; at most ")
 

@@ -198,7 +198,7 @@ def test_a_clean_close_writes_marker_and_checkpoints_and_the_next_open_removes_t
     add(directory, "b")
     assert (directory.logs["a", 0].end_offset, directory.logs["b", 0].start_offset) == (3, 1)
     disk.crash()
-    assert not open_directory(disk).was_clean, "the marker is gone while somebody has the directory"
+    assert not open_directory(disk).was_clean, "the marker is gone while a process has the directory open"
 
 
 def test_a_checkpoint_bounds_recovery_after_a_crash(disk: MemoryDisk) -> None:

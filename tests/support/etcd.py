@@ -82,7 +82,7 @@ class EtcdProcess:
                 self.client_port, self._peer_port = free_ports(2)
             if self._start(timeout_s):
                 return self
-            self.client_port = 0  # somebody else took one of the ports
+            self.client_port = 0  # another process took one of the ports
         raise RuntimeError(f"etcd did not start:\n{self._log.read_text()[-3000:]}")
 
     def _start(self, timeout_s: float) -> bool:

@@ -1,4 +1,6 @@
-"""Processes with members of a group of the consumer protocol: what they say, and who owns which partition when."""
+"""Processes with members of a group of the consumer protocol: their events, and the owner of each partition over
+time.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
 }
-"""Of brokers: short sessions, so that the partitions of a dead member soon have another owner."""
+"""The settings of brokers: sessions are short, so that the partitions of a dead member soon have another owner."""
 END_S = 60
 
 Library = Literal["librdkafka", "semel"]
@@ -88,7 +90,7 @@ class GroupProcess:
         return sorted(partition for places in list(self.owned.values()) for _, partition in places)
 
     def more_of(self, what: str) -> list[object]:
-        """What was said beside this word, for example the names of errors."""
+        """The other values of these events, for example the names of errors."""
         return [each for event in list(self.events) if event.what == what for each in event.more]
 
     def count_of(self, what: str) -> int:

@@ -82,7 +82,7 @@ class SparkCluster:
         return log
 
     def _until(self, log: Path, pattern: str, count: int) -> list[str]:
-        """What stands in the log so many times, once it does. Raises RuntimeError with the log's end."""
+        """The matches in the log, once there are `count` of them. Raises RuntimeError with the log's end."""
         deadline = time.monotonic() + START_S
         while len(found := re.findall(pattern, log.read_text())) < count:
             ended = [each.args for each in self._processes if each.poll() is not None]

@@ -81,7 +81,7 @@ class EtcdAndThreeBrokers:
                     try:
                         (described,) = await admin.describe_topics([topic])
                     except UnknownTopicOrPartitionError:
-                        described = None  # who is asked has not heard of it yet
+                        described = None  # the asked broker does not know it yet
                     if described is not None and all(is_so(partition) for partition in described.partitions):
                         return
                     await asyncio.sleep(LOOK_S)

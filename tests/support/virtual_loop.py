@@ -70,7 +70,7 @@ ENDED = asyncio.Protocol()
 
 
 class Transport(asyncio.Transport):
-    """One end of a connection. What is written waits at the other end until that end reads; `kernel_bytes` of it are in
+    """One end of a connection. Written bytes wait at the other end until that end reads; `kernel_bytes` of it are in
     the kernel, and the rest is in the transport's buffer."""
 
     def __init__(self, loop: VirtualLoop, protocol: asyncio.BaseProtocol, port: int) -> None:

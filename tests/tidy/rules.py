@@ -5,7 +5,9 @@ All other files get them as arguments, so that a simulator can replace them.
 """
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,22 +56,63 @@ OUTSIDE_NAMES = {
 }
 """Names of modules that are otherwise harmless: `random.Random` is a type, `uuid.UUID` a value."""
 OUTSIDE_METHODS = {"now", "utcnow", "today"}
-"""Of datetime and date: the hidden clock."""
+"""Methods of datetime and date that read the hidden clock."""
 FORBIDDEN_WORDS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 CHATTY_FOLDERS = ("/cli/",)
 RIDDLES = re.compile(
     r"(?:^|(?<=[.!:;] ))(Who|Whom|Whoever|Whose|Nobody|Everybody|Somebody|Anybody|Whatever)\b(?![^.:;]*\?)"
 )
 """A sentence that begins with one of these has no subject: name the thing."""
+PERSONS = re.compile(r"\b(whom|whoever|nobody|somebody|everybody|anybody)\b", re.IGNORECASE)
+"""A sentence about these hides the thing that acts: the producer, the leader, the caller, the request."""
 METAPHORS = re.compile(
     r"\b(errands?|offices?|lookouts?|turned away|was heard|(is|are|was|were) told|patience|nobody's business"
     r"|looks? away)\b",
     re.IGNORECASE,
 )
 NUMBERED_ERRORS = re.compile(r"\b[A-Z]{3,}(_[A-Z]+)+ \(\d+\)|\berror(?: code)? \d+\b", re.IGNORECASE)
+RIDDLE_CLASSES = {
+    "Believer",
+    "Deed",
+    "Desk",
+    "Ear",
+    "Elsewhere",
+    "Eye",
+    "Gone",
+    "Ground",
+    "House",
+    "Liar",
+    "Life",
+    "Minima",
+    "Moment",
+    "Others",
+    "Place",
+    "Play",
+    "Rig",
+    "Rot",
+    "Said",
+    "Scene",
+    "Seat",
+    "Seats",
+    "Shown",
+    "Special",
+    "Tank",
+    "Tenure",
+    "Thing",
+    "Truth",
+    "Unreadable",
+    "What",
+    "Whole",
+}
+"""Names of former classes that did not describe their objects. A name says what the object is, in the field's terms."""
+RIDDLE_TESTS = re.compile(
+    r"(?:^|_)(who|whom|whoever|nobody|somebody|everybody|anybody|anything_goes|(?:is|are|was|were)_told"
+    r"|(?:hears?|heard)_of|lets?_go|goes_on|go_on|turned_away)(?=_|$)"
+)
+"""Words in the name of a test that hide the thing that acts, or are not the field's terms."""
 LOG_METHODS = {"debug", "info", "warning", "error", "exception"}
 ORDER_KEEPERS = {"list", "tuple", "iter", "enumerate", "map", "filter", "zip", "dict", "deque"}
-"""Callables that pass the order of what they are given on to their result."""
+"""Callables whose result keeps the order of their argument."""
 
 
 @dataclass(frozen=True)
@@ -342,28 +385,57 @@ def nothing_is_left_for_later(source: SourceFile) -> Iterator[str]:
 
 
 def docstrings(source: SourceFile) -> Iterator[tuple[ast.AST, str]]:
-    """Those of the module, of its classes and functions, and of the names below which a string stands."""
+    """The docstrings of the module, of its classes and functions, and those below names."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node, " ".join(node.value.value.split())
 
 
-@rule
-def docstrings_are_plain(source: SourceFile) -> Iterator[str]:
-    """What a machine can check of the language; docs/glossary.md has the words to use."""
+CODE = re.compile(r"`[^`]*`")
+
+
+def words_of(source: SourceFile) -> Iterator[tuple[int, str]]:
+    """The line and the text of each docstring, comment and assertion text, without the code in backticks."""
     for node, text in docstrings(source):
+        yield getattr(node, "lineno", 1), CODE.sub("``", text)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assert) and node.msg is not None:
+            for part in ast.walk(node.msg):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield node.lineno, part.value
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.removeprefix("#").strip()
+
+
+@rule
+def texts_are_plain(source: SourceFile) -> Iterator[str]:
+    """The rules of language that a machine can check; docs/glossary.md has the terms to use."""
+    for line, text in words_of(source):
         for pattern, what in (
             (RIDDLES, "name the subject of the sentence"),
+            (PERSONS, "name the thing that acts"),
             (METAPHORS, "use the field's term"),
             (NUMBERED_ERRORS, "write errors by name"),
         ):
             for found in pattern.finditer(text):
-                yield at(source, node, f"{what}: {text[max(0, found.start() - 20) : found.end() + 30]!r}")
+                yield f"{source.path}:{line}: {what}: {text[max(0, found.start() - 20) : found.end() + 30]!r}"
+
+
+@rule
+def names_are_plain(source: SourceFile) -> Iterator[str]:
+    """A class has no name of `RIDDLE_CLASSES`, and the name of a test has no word of `RIDDLE_TESTS`."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef) and node.name in RIDDLE_CLASSES:
+            yield at(source, node, f"class {node.name}: a name says what the object is")
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_function and node.name.startswith("test_") and (found := RIDDLE_TESTS.search(node.name[4:])):
+            yield at(source, node, f"{node.name}: name the thing instead of {found[1]!r}")
 
 
 @rule
 def docstrings_of_functions_are_imperative(source: SourceFile) -> Iterator[str]:
-    """They begin with a verb in the imperative, or with a noun phrase for the result."""
+    """A docstring begins with a verb in the imperative, or with a noun phrase for the result."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semel_broker.authorization.rules import RULES
+from semel_broker.handlers import NEEDS
 from semel_protocol.acls import OPERATIONS_OF
 from semel_protocol.api import APIS
 
@@ -11,7 +11,7 @@ from tools.website.made.authorization import operations, requests
 
 def test_each_request_has_a_row() -> None:
     table = requests()
-    for key in RULES:
+    for key in NEEDS:
         assert f"\n| {key} | {APIS[key].name} | " in table
 
 

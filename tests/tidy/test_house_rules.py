@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tidy.rules import RULES, Rule, SourceFile, docstrings_are_plain, docstrings_of_functions_are_imperative
+from tidy.rules import RULES, Rule, SourceFile, docstrings_of_functions_are_imperative, names_are_plain, texts_are_plain
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("protocol", "storage", "broker", "client", "console", "pipeline")
@@ -25,7 +25,7 @@ def test_the_language_of_all_other_folders() -> None:
         for path in sorted((ROOT / folder).rglob("*.py"))
     ]
     assert len(sources) > 100
-    rules = (docstrings_are_plain, docstrings_of_functions_are_imperative)
+    rules = (texts_are_plain, names_are_plain, docstrings_of_functions_are_imperative)
     broken = [place for source in sources for rule in rules for place in rule(source)]
     assert not broken, "\n".join(broken)
 

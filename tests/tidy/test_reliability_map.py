@@ -26,7 +26,7 @@ def test_each_fact_has_a_test_and_each_mark_names_a_fact() -> None:
     assert sorted(proofs()) == sorted(names)
 
 
-def test_every_test_of_a_trouble_is_told_of() -> None:
+def test_every_test_of_a_trouble_is_in_the_page() -> None:
     told = {test for tests in proofs().values() for test in tests}
     for file in sorted((TESTS / "broker/troubles").glob("test_*.py")):
         place = file.relative_to(TESTS.parent).as_posix()
@@ -39,7 +39,7 @@ def test_every_safeguard_that_is_named_is_one_of_the_simulator() -> None:
     assert named - set(ABLATIONS) == set()
 
 
-def test_every_safeguard_of_rights_is_told_of() -> None:
+def test_every_safeguard_of_rights_is_in_the_page() -> None:
     assert set(re.findall(r'^@of_rights\("([^"]+)"', OF_RIGHTS, re.MULTILINE)) == without(SECURITY)
 
 

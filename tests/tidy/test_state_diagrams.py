@@ -27,7 +27,7 @@ def test_each_state_can_be_reached() -> None:
         assert sorted(state.name for state in reached) == sorted(state.name for state in table), diagram.title
 
 
-def test_quiet_states_are_told_in_words() -> None:
+def test_quiet_states_are_named_in_a_sentence() -> None:
     member = next(diagram for diagram in DIAGRAMS if "FAILED" in diagram.quiet)
     lines = drawn(member)
     assert not any("--> FAILED" in line or "--> STOPPED" in line for line in lines)

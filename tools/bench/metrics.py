@@ -1,4 +1,4 @@
-"""What metrics cost: the counters with each request and transaction, and a scrape of many topics and groups."""
+"""The cost of metrics: the counters with each request and transaction, and a scrape of many topics and groups."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ TIMEOUT_S = 120
 
 
 class TurnTimes(msgspec.Struct):
-    """What was measured. Times are in milliseconds; `turn_ms`: of the longest turn, `where`: its lines."""
+    """The measurements. Times are in milliseconds; `turn_ms`: of the longest turn, `where`: its lines."""
 
     turn_ms: float = 0.0
     where: list[str] = []
@@ -116,7 +116,7 @@ class TimedBroker(BrokerProcess):
         return self.data_dir.parent / "turns"
 
     def turns(self) -> TurnTimes:
-        """What was measured since the last call."""
+        """The measurements since the last call."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(TIMEOUT_S)
             connection.connect(str(self._path))

@@ -28,7 +28,7 @@ FIRST_COMMANDS = (
     "user create alice",
     "acl add --principal User:alice --allow write --topic orders",
 )
-"""What to do first with a new cluster, without the option that names ADMIN."""
+"""The first commands for a new cluster, without the option that names ADMIN."""
 
 
 def make(folder: Path) -> dict[str, str]:

@@ -53,7 +53,7 @@ class ServiceHealth(StrEnum):
     UNHEALTHY = "unhealthy"
 
 
-class HealthCheck(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A health check: the service is healthy if `command` exits with status 0."""
 
     command: list[str]
@@ -71,7 +71,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     folder: Path
     log: Path
-    check: HealthCheck | None = None
+    check: ServiceCheck | None = None
     restart: str = "no"
     stop_signal: signal.Signals = signal.SIGTERM
     stop_grace_s: float = 10.0
@@ -253,7 +253,7 @@ class ServiceRun:
         if self._running is not None:
             await cancelled(self._running)
 
-    async def _check_health(self, check: HealthCheck) -> None:
+    async def _check_health(self, check: ServiceCheck) -> None:
         began = monotonic()
         failures = 0
         while True:
@@ -274,7 +274,7 @@ class ServiceRun:
             if self.health is not before:
                 self._notify()
 
-    async def _run_check(self, check: HealthCheck) -> str | None:
+    async def _run_check(self, check: ServiceCheck) -> str | None:
         """Run the health check once. Returns its error, or None if it passed."""
         try:
             process = await spawn(check.command, self.spec, None)

@@ -12,7 +12,7 @@ from tools.cluster import compose
 from tools.cluster.compose import Project
 from tools.cluster.places import ServiceNetwork
 from tools.cluster.programs import Program
-from tools.cluster.service import HealthCheck, Spec, bound_to_parent
+from tools.cluster.service import ServiceCheck, Spec, bound_to_parent
 from tools.cluster.state import StateFolder
 
 
@@ -43,11 +43,11 @@ def spec(name: str, found: Program, project: Project, place: ServiceNetwork, sta
     )
 
 
-def check(written: compose.HealthCheck, here: Callable[[list[str]], list[str]]) -> HealthCheck | None:
+def check(written: compose.HealthCheck, here: Callable[[list[str]], list[str]]) -> ServiceCheck | None:
     """The health check; None if the file has none or disables it."""
     if not written.command:
         return None
-    return HealthCheck(
+    return ServiceCheck(
         command=here(written.command),
         interval_s=compose.seconds(written.interval),
         timeout_s=compose.seconds(written.timeout),

@@ -13,7 +13,7 @@ from tools.strangers import pip, script
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("pytest", "pytest_asyncio", "pytest_timeout", "hypothesis", "confluent_kafka", "semel_broker")
-"""What the tests import, for a check before they run."""
+"""The imports of the tests, for a check before they run."""
 
 
 def run(words: Sequence[str], needs: Sequence[str] = ()) -> None:

@@ -1,1 +1,1 @@
-"""What each API requires: one table, checked before a handler runs. Without an authorizer nothing is checked."""
+"""The requirements of each API: one table, checked before a handler runs. Without an authorizer nothing is checked."""

@@ -16,7 +16,7 @@ Note = Callable[["Access", Operation, ResourceType, str, Decision], None]
 
 
 class Access:
-    """What the sender of a request may do now. `note`: gets each refusal of something that the request names.
+    """The present rights of the sender of a request. `note`: gets each refusal of something that the request names.
 
     `permitted`: gets what is allowed, if it is to be noted, too.
     """

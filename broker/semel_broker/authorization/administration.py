@@ -24,7 +24,7 @@ OWN_GROUP: Final = "the caller is a member of the group, or commits its offsets"
 OWN_METRICS: Final = "metrics of the client itself"
 
 
-class Deed(msgspec.Struct):
+class AdministrativeChange(msgspec.Struct):
     """One operation of a request. `rights`: any of them is enough. `key`: finds its error code among those of the
     response. `changes`: what is changed, by name.
     """
@@ -39,7 +39,7 @@ class Deed(msgspec.Struct):
 
 Codes = dict[Hashable, int]
 """Error codes by key of the deed; a deed without one has the code of the whole response."""
-CodesOf = Callable[[Any, list[Deed]], Codes]
+CodesOf = Callable[[Any, list[AdministrativeChange]], Codes]
 
 
 class Administration(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Administration(msgspec.Struct, frozen=True):
     makes the request one that changes nothing, for an API that does more; None: such a request is refused.
     """
 
-    deeds: Callable[[Any, RequestContext], list[Deed]]
+    deeds: Callable[[Any, RequestContext], list[AdministrativeChange]]
     codes: CodesOf
     refuses_itself: bool = False
     without_change: Callable[[Any], None] | None = None
@@ -57,17 +57,17 @@ class Administration(msgspec.Struct, frozen=True):
 
 def deed_on(
     operation: Operation, kind: ResourceType, name: str, changes: Sequence[str] = (), key: Hashable = None
-) -> Deed:
+) -> AdministrativeChange:
     """An operation that is its own right. `key` None: the name."""
-    return Deed([(operation, kind, name)], name if key is None else key, operation, kind, name, changes)
+    return AdministrativeChange([(operation, kind, name)], name if key is None else key, operation, kind, name, changes)
 
 
-def code_of_all(response: Any, deeds: list[Deed]) -> Codes:
+def code_of_all(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     """No code for a single deed: the response has one for all."""
     return {}
 
 
-def code_of_first(response: Any, deeds: list[Deed]) -> Codes:
+def code_of_first(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     """The first error of the response, for each deed."""
     return {deed.key: first_error(response) for deed in deeds}
 
@@ -75,7 +75,7 @@ def code_of_first(response: Any, deeds: list[Deed]) -> Codes:
 def codes_by(field: str, name: str) -> CodesOf:
     """The code of each row of the response, by this field of the row; of a row without a code the first error in it."""
 
-    def codes(response: Any, deeds: list[Deed]) -> Codes:
+    def codes(response: Any, deeds: list[AdministrativeChange]) -> Codes:
         found: Codes = {}
         for row in getattr(response, field):
             inside = [row.error_code] if hasattr(row, "error_code") else [*error_codes(row)]

@@ -39,7 +39,7 @@ OTHERS: Final = ("*", "*")
 
 
 class RefusedOfSender(msgspec.Struct):
-    """What one sender was refused in this window."""
+    """The refusals of one sender in this window."""
 
     lines: dict[str, int] = {}
     """A line without time and count -> further times."""

@@ -10,7 +10,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.schema import Message
 
 from semel_broker.answers import InOrder
-from semel_broker.authorization.administration import Administration, Deed
+from semel_broker.authorization.administration import Administration, AdministrativeChange
 from semel_broker.authorization.audit_log import AuditLog, rule_of, transactional_id_of
 from semel_broker.authorization.audit_refusal import refuse
 from semel_broker.authorization.requirements import REFUSAL_OF, Requirements
@@ -21,10 +21,10 @@ NO_AUTHORIZER = "no authorizer"
 REFUSALS = frozenset(REFUSAL_OF.values())
 
 
-class Permitted(msgspec.Struct, frozen=True):
+class PermittedOperation(msgspec.Struct, frozen=True):
     """A deed that the authorizer allows, and the rule that allows it."""
 
-    deed: Deed
+    deed: AdministrativeChange
     rule: str
 
 
@@ -54,7 +54,7 @@ def _audited(
 ) -> Handler:
     def handle(request: Any, ctx: RequestContext) -> Answer:
         permitted = [
-            Permitted(deed, rule)
+            PermittedOperation(deed, rule)
             for deed in administration.deeds(request, ctx)
             if (rule := _rule(deed, ctx, authorizer)) is not None
         ]
@@ -96,7 +96,7 @@ async def _when_answered(answer: Awaitable[Message | None], note: Any) -> Messag
     return response
 
 
-def _rule(deed: Deed, ctx: RequestContext, authorizer: Authorizer | None) -> str | None:
+def _rule(deed: AdministrativeChange, ctx: RequestContext, authorizer: Authorizer | None) -> str | None:
     """The rule that allows a deed; None: it is refused, and the refusal has a line of its own."""
     if authorizer is None:
         return NO_AUTHORIZER
@@ -112,7 +112,7 @@ def _write(
     administration: Administration,
     audit: AuditLog,
     ctx: RequestContext,
-    permitted: list[Permitted],
+    permitted: list[PermittedOperation],
     transactional_id: str | None,
     response: Any,
     error: ErrorCode | None,

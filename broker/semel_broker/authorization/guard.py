@@ -10,7 +10,7 @@ from semel_protocol.schema import Message
 from semel_broker.answers import InOrder
 from semel_broker.authorization.access import Access, Note
 from semel_broker.authorization.audit_refusal import NoAccess, refusing
-from semel_broker.authorization.requirements import Complete, OnlyShown, Requirements, check_all
+from semel_broker.authorization.requirements import Complete, Requirements, VisibleRows, check_all
 from semel_broker.context import Answer, Handler, RequestContext
 from semel_broker.security.authorizer import Authorizer
 
@@ -97,7 +97,7 @@ async def _when_answered(
         return None
     slices = ctx.slices()
     for each in complete:
-        response = await slices.finish(each.steps(response)) if isinstance(each, OnlyShown) else each(response)
+        response = await slices.finish(each.steps(response)) if isinstance(each, VisibleRows) else each(response)
     return response
 
 

@@ -1,8 +1,8 @@
 """PURE: the kinds of requirements, of which the `NEEDS` of each handler are made.
 
-A requirement looks at a request and answers with `Permitted`: what is left of the request, what completes the response,
-or the whole response if nothing is left to do. Refused rows never reach a handler, so nothing is decoded, created or
-asked for them.
+A requirement checks a request and returns a `CheckedRequest`: the allowed part of the request and the functions that
+add refused rows to its response, or the whole response if nothing is allowed. Refused rows never reach a handler, so
+nothing is decoded, created or asked for them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ REFUSAL_OF = {
 UNKNOWN_ID = "there is no topic with this id: refresh the metadata"
 
 Complete = Callable[[Any], Message]
-Steps = Generator[int, None, "Permitted"]
+Steps = Generator[int, None, "CheckedRequest"]
 Refuse = Callable[[Any, ErrorCode, str], Message]
 """Makes the response that refuses a request. The text is for the client."""
 
 
-class Permitted(msgspec.Struct, frozen=True):
+class CheckedRequest(msgspec.Struct, frozen=True):
     """`answer`: the response, if the handler is not to run. Otherwise it runs with `request`, and `complete` adds the
     refused rows to its response.
     """
@@ -82,7 +82,7 @@ def check_all(request: Any, ctx: RequestContext, access: Access, requirements: R
     return request, None, complete
 
 
-class Whole(msgspec.Struct, frozen=True):
+class RequestRequirement(msgspec.Struct, frozen=True):
     """One resource for the whole request. `name`: its name; None: nothing is required of this request."""
 
     operation: Operation
@@ -98,33 +98,35 @@ class Whole(msgspec.Struct, frozen=True):
         yield 1
         name = self.name(request)
         if name is None or access.allows(self.operation, self.kind, name):
-            return Permitted(request)
+            return CheckedRequest(request)
         why = access.refusal(self.operation, self.kind, name)
-        return Permitted(request, self.refuse(request, REFUSAL_OF[self.kind], why))
+        return CheckedRequest(request, self.refuse(request, REFUSAL_OF[self.kind], why))
 
 
-def on_cluster(operation: Operation, refuse: Refuse = refused) -> Whole:
+def on_cluster(operation: Operation, refuse: Refuse = refused) -> RequestRequirement:
     """An operation on the cluster."""
-    return Whole(operation, ResourceType.CLUSTER, lambda request: CLUSTER_NAME, refuse)
+    return RequestRequirement(operation, ResourceType.CLUSTER, lambda request: CLUSTER_NAME, refuse)
 
 
-def on_group(operation: Operation) -> Whole:
+def on_group(operation: Operation) -> RequestRequirement:
     """An operation on the group of the request."""
-    return Whole(operation, ResourceType.GROUP, lambda request: request.group_id)
+    return RequestRequirement(operation, ResourceType.GROUP, lambda request: request.group_id)
 
 
-def on_transactional_id(operation: Operation, refuse: Refuse = refused) -> Whole:
+def on_transactional_id(operation: Operation, refuse: Refuse = refused) -> RequestRequirement:
     """An operation on the transactional id of the request, if it has one."""
-    return Whole(operation, ResourceType.TRANSACTIONAL_ID, lambda request: request.transactional_id, refuse)
+    return RequestRequirement(
+        operation, ResourceType.TRANSACTIONAL_ID, lambda request: request.transactional_id, refuse
+    )
 
 
-class Rows(msgspec.Struct, frozen=True):
+class RowsRequirement(msgspec.Struct, frozen=True):
     """A resource for each row of the request: `rows` is the field with the rows (None in it: all resources).
 
     `answers`: the response's field of rows, which are of class `row`. `named`: the name in a row of the response;
     needed where a request can ask for all resources. `by_id_from`: from this version on a row has the id of a topic
     instead of its name. A row whose id no topic has is answered here with UNKNOWN_TOPIC_ID: when the handler looks, the
-    topic may have come, and nobody has checked the right for it.
+    topic may exist, and the right for it was not checked.
     """
 
     operation: Operation
@@ -146,8 +148,9 @@ class Rows(msgspec.Struct, frozen=True):
         if rows is None:
             yield 1
             assert self.named is not None, "no request of this API asks for all"
-            return Permitted(
-                request, complete=[Shown(self.operation, self.kind, self.answers, self.named).only(access)]
+            return CheckedRequest(
+                request,
+                complete=[VisibleRowsRequirement(self.operation, self.kind, self.answers, self.named).only(access)],
             )
         has_ids = ctx.api_version >= self.by_id_from
         refused_rows: list[Message] = []
@@ -163,10 +166,10 @@ class Rows(msgspec.Struct, frozen=True):
                 why = access.refusal(self.operation, self.kind, name)
                 refused_rows.append(refused_row(self.row, row, REFUSAL_OF[self.kind], why))
         if not refused_rows:
-            return Permitted(request)
+            return CheckedRequest(request)
         complete = adding(self.answers, refused_rows)
         setattr(request, self.rows, allowed)
-        return Permitted(request, None if allowed else complete(self.response()), [complete])
+        return CheckedRequest(request, None if allowed else complete(self.response()), [complete])
 
 
 def on_each(
@@ -175,7 +178,7 @@ def on_each(
     request: type[Message],
     name: Callable[[Any], str] = lambda row: row,
     named: Callable[[Any], str] | None = None,
-) -> Rows:
+) -> RowsRequirement:
     """A resource for each row of the request. `name`: of a row; a row that is a text is the name itself.
 
     The arrays of request and response, and the version from which a row names a topic by id, follow from the messages.
@@ -188,10 +191,10 @@ def on_each(
     assert issubclass(element, Message)
     by_id_from = first_version(row, "topic_id") if isinstance(row, type) else LAST_VERSION + 1
     response = API_OF[request].response
-    return Rows(operation, kind, theirs.name, name, ours.name, element, response, by_id_from, named)
+    return RowsRequirement(operation, kind, theirs.name, name, ours.name, element, response, by_id_from, named)
 
 
-def on_topics(operation: Operation, request: type[Message]) -> Rows:
+def on_topics(operation: Operation, request: type[Message]) -> RowsRequirement:
     """A topic for each row of the request."""
     return on_each(operation, ResourceType.TOPIC, request, topic_name, topic_name)
 
@@ -213,7 +216,7 @@ def adding(answers: str, rows: Sequence[Message]) -> Complete:
     return complete
 
 
-class Shown(msgspec.Struct, frozen=True):
+class VisibleRowsRequirement(msgspec.Struct, frozen=True):
     """Rows of the response that only principals with the right see; others are left out, so existence is not told.
 
     `unless_cluster`: this operation on the cluster shows all of them.
@@ -237,19 +240,19 @@ class Shown(msgspec.Struct, frozen=True):
         if self.unless_cluster is not None and access.allows_quietly(
             self.unless_cluster, ResourceType.CLUSTER, CLUSTER_NAME
         ):
-            return Permitted(request)
-        return Permitted(request, complete=[self.only(access)])
+            return CheckedRequest(request)
+        return CheckedRequest(request, complete=[self.only(access)])
 
-    def only(self, access: Access) -> OnlyShown:
+    def only(self, access: Access) -> VisibleRows:
         """The response without the rows that are not shown."""
-        return OnlyShown(self, access)
+        return VisibleRows(self, access)
 
 
-class OnlyShown(msgspec.Struct, frozen=True):
+class VisibleRows(msgspec.Struct, frozen=True):
     """A `Complete` that leaves out the rows that are not shown. A response may have very many: `steps` does the same in
     steps, and yields the number of array elements whose time a step takes."""
 
-    shown: Shown
+    shown: VisibleRowsRequirement
     access: Access
 
     def __call__(self, response: Any) -> Message:
@@ -277,10 +280,10 @@ def checked_by_handler(request: Any, ctx: RequestContext, access: Access) -> Ste
     """The steps of an API whose handler leaves out what the sender may not see, because it asks before it does work for
     a row."""
     yield 1
-    return Permitted(request)
+    return CheckedRequest(request)
 
 
-class Special(msgspec.Struct, frozen=True):
+class CustomRequirement(msgspec.Struct, frozen=True):
     """A requirement of its own form."""
 
     needs: Sequence[tuple[Operation, ResourceType, str]]

@@ -67,7 +67,9 @@ async def write_serially(store: Store, feed: Feed, written: str, changes: Sequen
         expect = Expect(written, feed.image.written.get(written, ABSENT))
         if await write(store, feed, [expect], [*changes, Put(written, b"")]):
             return
-    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{written} changes all the time: try again")
+    raise KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT, f"other changes of {written} came first in {TRIES} attempts: retry the request"
+    )
 
 
 async def settle(store: Store, feed: Feed, written: str) -> None:

@@ -222,7 +222,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         Slots, Doc("Fetch sessions of clients (KIP-227); clients beyond it fetch without. 0: none.")
     ] = 1_000
 
-    # Who may do what.
+    # Authorization.
     authorizer_class_name: Annotated[
         str,
         Doc(

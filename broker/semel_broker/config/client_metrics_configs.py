@@ -27,7 +27,7 @@ MATCH_KEYS: Final = (
     "client_source_address",
     "client_source_port",
 )
-"""What a subscription can select clients by."""
+"""The properties by which a subscription can select clients."""
 
 
 class ClientMetricsSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,7 +98,7 @@ PURGATORY: Final = ".purgatory.purge.interval.requests"
 
 
 def instead(name: str) -> str | None:
-    """What to do instead of a setting of Kafka that is not here; None: the name is unknown."""
+    """The advice for a setting of Kafka that is not here; None: the name is unknown."""
     if name in NAMES:
         return NAMES[name]
     if name.endswith(PURGATORY):

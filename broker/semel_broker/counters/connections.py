@@ -8,7 +8,7 @@ from typing import Final
 SOFTWARE_MAX: Final = 100
 """Names with versions of client software that are counted by themselves; the connections of others are `other`."""
 SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]{0,62}[a-zA-Z0-9])?")
-"""What a name or a version may be (KIP-511)."""
+"""The valid names and versions (KIP-511)."""
 
 Software = tuple[str, str]
 """(name, version)."""

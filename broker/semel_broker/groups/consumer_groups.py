@@ -47,22 +47,22 @@ RETRY_MS = 1_000
 
 
 class MemberSession(msgspec.Struct, kw_only=True):
-    """What the coordinator knows of a member without records. Times on the monotonic clock.
-
-    `least_ms`: the session does not end before, because a former coordinator may extend it until then (`resume`).
-    `awaits`: what the member has to do by `due_by_ms`: revoke these partitions, or (in the classic protocol) JoinGroup
-    or SyncGroup; None: nothing. `disowned`: what the member has to revoke, if it said in the same heartbeat that it
-    does not own it. `is_ending`: the removal of the member is being stored. Until it is, the group still has the
-    member, but no answer may extend its session: another member may get its partitions as soon as the removal is
-    durable.
-    """
+    """The state of a member that has no records. Times are on the monotonic clock."""
 
     expires_ms: int
     least_ms: int = 0
+    """The session does not end before this time, because a former coordinator may extend it until then (`resume`)."""
     due_by_ms: int | None = None
     awaits: TopicIdPartitions | Literal["join", "sync"] | None = None
+    """The duty of the member until `due_by_ms`: to revoke these partitions, or (in the classic protocol) to send
+    JoinGroup or SyncGroup. None: it has none.
+    """
     disowned: TopicIdPartitions = NOTHING
+    """The partitions to revoke that the member did not report as owned in the same heartbeat."""
     is_ending: bool = False
+    """The removal of the member is being stored. Until then the group has the member, but no answer may extend its
+    session: another member may get its partitions as soon as the removal is durable.
+    """
 
     @property
     def due_ms(self) -> int:
@@ -75,13 +75,18 @@ class MemberSession(msgspec.Struct, kw_only=True):
 
 
 class ConsumerGroups:
-    """`groups` is the shard's table. `let_go(group)` takes a group out of it that has nothing to keep.
+    """The groups of the consumer protocol in one shard: requests, deadlines, and changes of protocol.
 
-    `arm(key, when_ms)` has `check_deadline` called. `check` raises NOT_COORDINATOR. `catch_up`: as `Topics.catch_up`.
-    `disband(group)`: answer the requests that wait in a classic group, and forget its members. `downgraded(group)`: the
-    group is a classic one now, whose members have to join. `session_timeout_ms(group id)`: of its members of the
-    consumer protocol. `heartbeats_over`: the newest connections of heartbeats. `turns`: regular expressions are
-    evaluated in slices.
+    - `groups`: the shard's table of all groups.
+    - `let_go(group)` removes a group without members and offsets from the table.
+    - `arm(key, when_ms)` schedules a call of `check_deadline`.
+    - `check` raises NOT_COORDINATOR if this broker no longer coordinates the shard.
+    - `catch_up` waits for the topics of the store, as `Topics.catch_up`.
+    - `session_timeout_ms(group id)`: the timeout of the group's members of the consumer protocol.
+    - `disband(group)` answers the waiting requests of a classic group and removes its members.
+    - `downgraded(group)` is called when the group has become a classic one: its members have to join again.
+    - `heartbeats_over`: the newest connection of each member.
+    - `turns` evaluates regular expressions in slices.
     """
 
     def __init__(

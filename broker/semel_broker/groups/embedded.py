@@ -23,7 +23,7 @@ NO_USER_DATA = struct.pack(">i", ABSENT)
 
 
 class EmbeddedSubscription(msgspec.Struct, frozen=True):
-    """What a consumer of the classic protocol wants, and the partitions that it says it owns."""
+    """The topics of a consumer of the classic protocol, and the partitions that it reports as owned."""
 
     version: int
     topics: tuple[str, ...]

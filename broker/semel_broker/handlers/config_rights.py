@@ -9,8 +9,15 @@ from semel_protocol.refusals import refused_row
 from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
-from semel_broker.authorization.administration import Codes, Deed
-from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Special, Steps, adding, on_each
+from semel_broker.authorization.administration import AdministrativeChange, Codes
+from semel_broker.authorization.requirements import (
+    REFUSAL_OF,
+    CheckedRequest,
+    CustomRequirement,
+    Steps,
+    adding,
+    on_each,
+)
 from semel_broker.context import RequestContext
 
 CONFIG_RESOURCES = {2: ResourceType.TOPIC, 32: ResourceType.GROUP}
@@ -19,7 +26,7 @@ EDITS: Final = ("is set", "follows its default", "gets elements", "loses element
 """By operation of IncrementalAlterConfigs."""
 
 
-def on_resources(operation: Operation, request: type[Message]) -> Special:
+def on_resources(operation: Operation, request: type[Message]) -> CustomRequirement:
     """`operation` on the topic or the group, or on the cluster for a broker's settings."""
     form = on_each(operation, ResourceType.TOPIC, request)
 
@@ -34,16 +41,16 @@ def on_resources(operation: Operation, request: type[Message]) -> Special:
             else:
                 rows.append(refused_row(form.row, asked, REFUSAL_OF[kind], access.refusal(operation, kind, name)))
         if not rows:
-            return Permitted(request)
+            return CheckedRequest(request)
         request.resources = allowed
         complete = adding(form.answers, rows)
-        return Permitted(request, None if allowed else complete(form.response()), [complete])
+        return CheckedRequest(request, None if allowed else complete(form.response()), [complete])
 
     kinds = ((ResourceType.TOPIC, "topics"), (ResourceType.GROUP, "groups"), (ResourceType.CLUSTER, "brokers"))
-    return Special([(operation, kind, name) for kind, name in kinds], steps)
+    return CustomRequirement([(operation, kind, name) for kind, name in kinds], steps)
 
 
-def alterations(request: Any, ctx: RequestContext) -> list[Deed]:
+def alterations(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     """The names of the settings. Their values may be secrets, so no line has them."""
     if request.validate_only:
         return []
@@ -55,7 +62,9 @@ def alterations(request: Any, ctx: RequestContext) -> list[Deed]:
         if kind is ResourceType.CLUSTER:
             changes.insert(0, f"broker {row.resource_name}" if row.resource_name else "all brokers")
         deeds.append(
-            Deed([right], (row.resource_type, row.resource_name), Operation.ALTER_CONFIGS, kind, right[2], changes)
+            AdministrativeChange(
+                [right], (row.resource_type, row.resource_name), Operation.ALTER_CONFIGS, kind, right[2], changes
+            )
         )
     return deeds
 
@@ -65,5 +74,5 @@ def _edit(row: Any) -> str:
     return EDITS[number] if 0 <= number < len(EDITS) else f"has the unknown edit {number}"
 
 
-def codes_of_resources(response: Any, deeds: list[Deed]) -> Codes:
+def codes_of_resources(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     return {(row.resource_type, row.resource_name): row.error_code for row in response.responses}

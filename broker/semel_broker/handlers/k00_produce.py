@@ -47,9 +47,9 @@ from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import OWN_RECORDS
 from semel_broker.authorization.requirements import (
     REFUSAL_OF,
-    Permitted,
+    CheckedRequest,
+    CustomRequirement,
     Requirements,
-    Special,
     Steps,
     on_topics,
     on_transactional_id,
@@ -380,11 +380,11 @@ def _unanswered(request: ProduceRequest, ctx: RequestContext, access: Access) ->
                 raise CloseConnectionError("refused", code=ErrorCode.UNKNOWN_TOPIC_ID.name)
             if not access.allows(Operation.WRITE, ResourceType.TOPIC, name):
                 raise CloseConnectionError("not_authorized", code=REFUSAL_OF[ResourceType.TOPIC].name, topic=name)
-    return Permitted(request)
+    return CheckedRequest(request)
 
 
 NEEDS: Requirements = (
-    Special([], _unanswered),
+    CustomRequirement([], _unanswered),
     on_transactional_id(Operation.WRITE, _refuse_all),
     on_topics(Operation.WRITE, ProduceRequest),
 )

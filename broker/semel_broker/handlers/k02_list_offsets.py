@@ -41,7 +41,7 @@ from semel_broker.partitions.partition import (
 
 NOT_AVAILABLE_VERSION = 5
 SPECIAL_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""Special value -> the first version that may ask for it."""
+"""CustomRequirement value -> the first version that may ask for it."""
 
 
 async def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:

@@ -29,15 +29,15 @@ from semel_protocol.messages.k03_metadata import (
 from semel_protocol.schema import ZERO_UUID, Message
 
 from semel_broker.authorization.access import Access
-from semel_broker.authorization.administration import Administration, Deed, codes_by
+from semel_broker.authorization.administration import Administration, AdministrativeChange, codes_by
 from semel_broker.authorization.requirements import (
     REFUSAL_OF,
+    CheckedRequest,
     Complete,
-    Permitted,
+    CustomRequirement,
     Requirements,
-    Shown,
-    Special,
     Steps,
+    VisibleRowsRequirement,
     topic_name,
 )
 from semel_broker.cluster.image import Image
@@ -208,9 +208,12 @@ def _check(request: Any, ctx: RequestContext, access: Access) -> Steps:
     everything = request.topics is None or (ctx.api_version == 0 and not request.topics)
     if everything:
         yield 1
-        return Permitted(
+        return CheckedRequest(
             request,
-            complete=[Shown(Operation.DESCRIBE, ResourceType.TOPIC, "topics", topic_name).only(access), *complete],
+            complete=[
+                VisibleRowsRequirement(Operation.DESCRIBE, ResourceType.TOPIC, "topics", topic_name).only(access),
+                *complete,
+            ],
         )
     may_create = request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
     allowed: list[Any] = []
@@ -235,7 +238,7 @@ def _check(request: Any, ctx: RequestContext, access: Access) -> Steps:
         )
         rows.append(row)
     if not rows:
-        return Permitted(request, complete=complete)
+        return CheckedRequest(request, complete=complete)
 
     def with_refused(response: Any) -> Message:
         response.topics = [*response.topics, *rows]
@@ -243,7 +246,9 @@ def _check(request: Any, ctx: RequestContext, access: Access) -> Steps:
         return made
 
     request.topics = allowed
-    return Permitted(request, complete=[*complete, with_refused])  # the handler runs: all responses have the brokers
+    return CheckedRequest(
+        request, complete=[*complete, with_refused]
+    )  # the handler runs: all responses have the brokers
 
 
 def _is_asked_by_id(topic: Any, ctx: RequestContext) -> bool:
@@ -285,7 +290,7 @@ def _may_create(access: Access, name: str) -> bool:
     )
 
 
-def _created(request: MetadataRequest, ctx: RequestContext) -> list[Deed]:
+def _created(request: MetadataRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     """The topics that the request creates because they do not exist."""
     if not request.topics or not request.allow_auto_topic_creation or not ctx.broker.config.auto_create_topics_enable:
         return []
@@ -298,7 +303,7 @@ def _without_creation(request: MetadataRequest) -> None:
 
 
 NEEDS: Requirements = (
-    Special(
+    CustomRequirement(
         [
             (Operation.DESCRIBE, ResourceType.TOPIC, "each row"),
             (Operation.CREATE, ResourceType.TOPIC, "a topic that is created; or on the cluster"),

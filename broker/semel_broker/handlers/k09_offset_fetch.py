@@ -31,7 +31,14 @@ from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import CHANGES_NOTHING
-from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps, on_topics
+from semel_broker.authorization.requirements import (
+    REFUSAL_OF,
+    CheckedRequest,
+    CustomRequirement,
+    Requirements,
+    Steps,
+    on_topics,
+)
 from semel_broker.context import RequestContext
 from semel_broker.groups.offsets import CommittedOffset, GroupOffsets
 from semel_broker.scheduling.turns import Slices
@@ -157,7 +164,7 @@ def _check(request: OffsetFetchRequest, ctx: RequestContext, access: Access) -> 
         return (yield from _check_groups(request, ctx, access))
     yield 1
     if not access.allows(Operation.DESCRIBE, ResourceType.GROUP, request.group_id):
-        return Permitted(request, refused(request, REFUSAL_OF[ResourceType.GROUP]))
+        return CheckedRequest(request, refused(request, REFUSAL_OF[ResourceType.GROUP]))
     return (yield from _TOPICS.check(request, ctx, access))
 
 
@@ -203,11 +210,11 @@ def _check_groups(request: OffsetFetchRequest, ctx: RequestContext, access: Acce
         completed: Message = response
         return completed
 
-    return Permitted(request, None if allowed else complete(OffsetFetchResponse()), [complete])
+    return CheckedRequest(request, None if allowed else complete(OffsetFetchResponse()), [complete])
 
 
 NEEDS: Requirements = (
-    Special(
+    CustomRequirement(
         [(Operation.DESCRIBE, ResourceType.GROUP, ""), (Operation.DESCRIBE, ResourceType.TOPIC, "each row")], _check
     ),
 )

@@ -18,7 +18,14 @@ from semel_protocol.refusals import refused, refused_row
 
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import CHANGES_NOTHING
-from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps, adding
+from semel_broker.authorization.requirements import (
+    REFUSAL_OF,
+    CheckedRequest,
+    CustomRequirement,
+    Requirements,
+    Steps,
+    adding,
+)
 from semel_broker.config.listeners import Endpoint
 from semel_broker.context import RequestContext
 
@@ -89,9 +96,9 @@ def _check(request: FindCoordinatorRequest, ctx: RequestContext, access: Access)
     if ctx.api_version < KEYS_VERSION:
         yield 1
         if access.allows(Operation.DESCRIBE, kind, request.key):
-            return Permitted(request)
+            return CheckedRequest(request)
         why = access.refusal(Operation.DESCRIBE, kind, request.key)
-        return Permitted(request, refused(request, code, why))
+        return CheckedRequest(request, refused(request, code, why))
     allowed, rows = [], []
     for key in request.coordinator_keys:
         yield 1
@@ -102,12 +109,12 @@ def _check(request: FindCoordinatorRequest, ctx: RequestContext, access: Access)
     request.coordinator_keys = allowed
     complete = adding("coordinators", rows)
     if not rows:
-        return Permitted(request)
-    return Permitted(request, None if allowed else complete(FindCoordinatorResponse()), [complete])
+        return CheckedRequest(request)
+    return CheckedRequest(request, None if allowed else complete(FindCoordinatorResponse()), [complete])
 
 
 NEEDS: Requirements = (
-    Special(
+    CustomRequirement(
         [
             (Operation.DESCRIBE, ResourceType.GROUP, "groups"),
             (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "transactional ids"),

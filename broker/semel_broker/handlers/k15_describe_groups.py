@@ -22,7 +22,7 @@ from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import CHANGES_NOTHING
-from semel_broker.authorization.requirements import Permitted, Requirements, Special, Steps, on_each
+from semel_broker.authorization.requirements import CheckedRequest, CustomRequirement, Requirements, Steps, on_each
 from semel_broker.context import RequestContext
 from semel_broker.groups.group import Group, GroupState
 
@@ -102,9 +102,9 @@ def _check(request: DescribeGroupsRequest, ctx: RequestContext, access: Access) 
         made: Message = response
         return made
 
-    return Permitted(permitted.request, permitted.answer, [*permitted.complete, with_operations])
+    return CheckedRequest(permitted.request, permitted.answer, [*permitted.complete, with_operations])
 
 
-NEEDS: Requirements = (Special([(Operation.DESCRIBE, ResourceType.GROUP, "each row")], _check),)
+NEEDS: Requirements = (CustomRequirement([(Operation.DESCRIBE, ResourceType.GROUP, "each row")], _check),)
 NOT_AUDITED = CHANGES_NOTHING
 LONG_ANSWER = True

@@ -7,7 +7,7 @@ from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
 from semel_broker.authorization.administration import CHANGES_NOTHING
-from semel_broker.authorization.requirements import Requirements, Shown
+from semel_broker.authorization.requirements import Requirements, VisibleRowsRequirement
 from semel_broker.context import RequestContext
 from semel_broker.groups.group import Group
 
@@ -33,7 +33,7 @@ def _row(group: Group) -> ListGroupsResponseGroup:
 
 
 NEEDS: Requirements = (
-    Shown(
+    VisibleRowsRequirement(
         Operation.DESCRIBE, ResourceType.GROUP, "groups", lambda row: row.group_id, unless_cluster=Operation.DESCRIBE
     ),
 )

@@ -31,8 +31,8 @@ from semel_protocol.refusals import refused_row
 from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
-from semel_broker.authorization.administration import Administration, Deed, codes_by
-from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps
+from semel_broker.authorization.administration import Administration, AdministrativeChange, codes_by
+from semel_broker.authorization.requirements import REFUSAL_OF, CheckedRequest, CustomRequirement, Requirements, Steps
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS, NewTopic
 from semel_broker.config.edits import replaced
 from semel_broker.config.topic_configs import describe
@@ -133,23 +133,23 @@ def _check(request: CreateTopicsRequest, ctx: RequestContext, access: Access) ->
         return made
 
     answer = None if allowed or not rows else complete(CreateTopicsResponse())
-    return Permitted(request, answer, [complete])
+    return CheckedRequest(request, answer, [complete])
 
 
-def creation(name: str, changes: Sequence[str] = ()) -> Deed:
+def creation(name: str, changes: Sequence[str] = ()) -> AdministrativeChange:
     """The creation of a topic, which the right on the cluster allows, too."""
     rights = [(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME), (Operation.CREATE, ResourceType.TOPIC, name)]
-    return Deed(rights, name, Operation.CREATE, ResourceType.TOPIC, name, changes)
+    return AdministrativeChange(rights, name, Operation.CREATE, ResourceType.TOPIC, name, changes)
 
 
-def _created(request: CreateTopicsRequest, ctx: RequestContext) -> list[Deed]:
+def _created(request: CreateTopicsRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     if request.validate_only:
         return []
     return [creation(row.name, [f"{each.name} is set" for each in row.configs]) for row in request.topics]
 
 
 NEEDS: Requirements = (
-    Special(
+    CustomRequirement(
         [(Operation.CREATE, ResourceType.CLUSTER, "or:"), (Operation.CREATE, ResourceType.TOPIC, "each row")], _check
     ),
 )

@@ -13,7 +13,7 @@ from semel_protocol.messages.k20001_begin_transaction_group import (
 )
 
 from semel_broker.authorization.administration import OWN_RECORDS
-from semel_broker.authorization.requirements import Requirements, Whole
+from semel_broker.authorization.requirements import RequestRequirement, Requirements
 from semel_broker.context import RequestContext
 from semel_broker.txn.model.group_state import Begin
 
@@ -34,9 +34,9 @@ def group_prefix(group: str) -> str:
     return f"{group}/"
 
 
-def on_transaction_group(operation: Operation) -> Whole:
+def on_transaction_group(operation: Operation) -> RequestRequirement:
     """An operation on the transaction group of the request."""
-    return Whole(operation, ResourceType.TRANSACTIONAL_ID, lambda request: group_prefix(request.group))
+    return RequestRequirement(operation, ResourceType.TRANSACTIONAL_ID, lambda request: group_prefix(request.group))
 
 
 NEEDS: Requirements = (on_transaction_group(Operation.WRITE),)

@@ -12,7 +12,7 @@ from semel_protocol.messages.k20002_decide_transaction_group import (
     DecideTransactionGroupResponse,
 )
 
-from semel_broker.authorization.administration import Administration, Deed, code_of_all, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, code_of_all, deed_on
 from semel_broker.authorization.requirements import Requirements
 from semel_broker.context import RequestContext
 from semel_broker.handlers.k20001_begin_transaction_group import group_prefix, on_transaction_group
@@ -42,7 +42,7 @@ async def handle(request: DecideTransactionGroupRequest, ctx: RequestContext) ->
 # --- rights and audit ----------------------------------------------------------------------------------------
 
 
-def _decisions(request: DecideTransactionGroupRequest, ctx: RequestContext) -> list[Deed]:
+def _decisions(request: DecideTransactionGroupRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     decided = "commit" if request.committed else "abort"
     changes = [f"{decided} of {each.transactional_id}" for each in request.transactions]
     return [deed_on(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, group_prefix(request.group), changes or [decided])]

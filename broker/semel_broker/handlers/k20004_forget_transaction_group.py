@@ -12,7 +12,7 @@ from semel_protocol.messages.k20004_forget_transaction_group import (
     ForgetTransactionGroupResponse,
 )
 
-from semel_broker.authorization.administration import Administration, Deed, code_of_all, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, code_of_all, deed_on
 from semel_broker.authorization.requirements import Requirements
 from semel_broker.context import RequestContext
 from semel_broker.handlers.k20001_begin_transaction_group import group_prefix, on_transaction_group
@@ -26,7 +26,7 @@ async def handle(request: ForgetTransactionGroupRequest, ctx: RequestContext) ->
 # --- rights and audit ----------------------------------------------------------------------------------------
 
 
-def _forgotten(request: ForgetTransactionGroupRequest, ctx: RequestContext) -> list[Deed]:
+def _forgotten(request: ForgetTransactionGroupRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     return [
         deed_on(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, group_prefix(request.group), ["the group is forgotten"])
     ]

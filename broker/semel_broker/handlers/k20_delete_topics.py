@@ -20,13 +20,13 @@ from semel_protocol.refusals import refused_row
 from semel_protocol.schema import ZERO_UUID
 
 from semel_broker.authorization.access import Access
-from semel_broker.authorization.administration import Administration, Codes, Deed, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, Codes, deed_on
 from semel_broker.authorization.requirements import (
     REFUSAL_OF,
     UNKNOWN_ID,
-    Permitted,
+    CheckedRequest,
+    CustomRequirement,
     Requirements,
-    Special,
     Steps,
     adding,
 )
@@ -116,14 +116,14 @@ def _check(request: Any, ctx: RequestContext, access: Access) -> Steps:
         )
         rows.append(DeleteTopicsResponseTopic(name=shown, topic_id=asked.topic_id, error_code=code))
     if not rows:
-        return Permitted(request)
+        return CheckedRequest(request)
     request.topic_names, request.topics = names, topics
     complete = adding("responses", rows)
     left = names or topics
-    return Permitted(request, None if left else complete(DeleteTopicsResponse()), [complete])
+    return CheckedRequest(request, None if left else complete(DeleteTopicsResponse()), [complete])
 
 
-def _deletions(request: DeleteTopicsRequest, ctx: RequestContext) -> list[Deed]:
+def _deletions(request: DeleteTopicsRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     deeds = [deed_on(Operation.DELETE, ResourceType.TOPIC, name) for name in request.topic_names]
     for row in request.topics:
         found = ctx.broker.topics.get_by_id(row.topic_id) if row.topic_id != ZERO_UUID else None
@@ -135,10 +135,10 @@ def _deletions(request: DeleteTopicsRequest, ctx: RequestContext) -> list[Deed]:
     return deeds
 
 
-def _codes(response: Any, deeds: list[Deed]) -> Codes:
+def _codes(response: Any, deeds: list[AdministrativeChange]) -> Codes:
     by_name: Codes = {row.name: row.error_code for row in response.responses}
     return by_name | {row.topic_id: row.error_code for row in response.responses if row.topic_id != ZERO_UUID}
 
 
-NEEDS: Requirements = (Special([(Operation.DELETE, ResourceType.TOPIC, "each row")], _check),)
+NEEDS: Requirements = (CustomRequirement([(Operation.DELETE, ResourceType.TOPIC, "each row")], _check),)
 AUDIT = Administration(_deletions, _codes)

@@ -18,7 +18,7 @@ from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsResponseTopic,
 )
 
-from semel_broker.authorization.administration import Administration, Deed, codes_by, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, codes_by, deed_on
 from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import RequestContext
@@ -59,7 +59,7 @@ def _delete(
 # --- rights and audit ----------------------------------------------------------------------------------------
 
 
-def _deletions(request: DeleteRecordsRequest, ctx: RequestContext) -> list[Deed]:
+def _deletions(request: DeleteRecordsRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     return [
         deed_on(
             Operation.DELETE,

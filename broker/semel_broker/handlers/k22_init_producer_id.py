@@ -19,8 +19,8 @@ from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, 
 from semel_protocol.refusals import refused
 
 from semel_broker.authorization.access import Access
-from semel_broker.authorization.administration import Administration, Deed, code_of_all, deed_on
-from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps
+from semel_broker.authorization.administration import Administration, AdministrativeChange, code_of_all, deed_on
+from semel_broker.authorization.requirements import REFUSAL_OF, CheckedRequest, CustomRequirement, Requirements, Steps
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import for_version
 from semel_broker.coordination.producer_owners import owner_of
@@ -65,18 +65,18 @@ def _check(request: InitProducerIdRequest, ctx: RequestContext, access: Access) 
     yield 1
     if request.transactional_id is not None:
         if access.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
-            return Permitted(request)
+            return CheckedRequest(request)
         why = access.refusal(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        return Permitted(request, refused(request, REFUSAL_OF[ResourceType.TRANSACTIONAL_ID], why))
+        return CheckedRequest(request, refused(request, REFUSAL_OF[ResourceType.TRANSACTIONAL_ID], why))
     if access.allows_any(Operation.WRITE, ResourceType.TOPIC) or access.allows(
         Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
     ):
-        return Permitted(request)
+        return CheckedRequest(request)
     why = access.refusal(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
-    return Permitted(request, refused(request, REFUSAL_OF[ResourceType.CLUSTER], why))
+    return CheckedRequest(request, refused(request, REFUSAL_OF[ResourceType.CLUSTER], why))
 
 
-def _fencing(request: InitProducerIdRequest, ctx: RequestContext) -> list[Deed]:
+def _fencing(request: InitProducerIdRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     """It fences the earlier producer of the transactional id, and aborts its transaction."""
     name = request.transactional_id
     return (
@@ -87,7 +87,7 @@ def _fencing(request: InitProducerIdRequest, ctx: RequestContext) -> list[Deed]:
 
 
 NEEDS: Requirements = (
-    Special(
+    CustomRequirement(
         [
             (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "with a transactional id"),
             (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "without one; or Write on any topic"),

@@ -22,7 +22,7 @@ from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import OWN_RECORDS
-from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps
+from semel_broker.authorization.requirements import REFUSAL_OF, CheckedRequest, CustomRequirement, Requirements, Steps
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import for_version
 from semel_broker.topics.topics import Topics
@@ -82,15 +82,15 @@ def _check(request: AddPartitionsToTxnRequest, ctx: RequestContext, access: Acce
     """Write on the transactional id and on each topic. All partitions are added, or none."""
     yield 1
     if not access.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
-        return Permitted(request, _refused(request, lambda name: REFUSAL_OF[ResourceType.TRANSACTIONAL_ID]))
+        return CheckedRequest(request, _refused(request, lambda name: REFUSAL_OF[ResourceType.TRANSACTIONAL_ID]))
     refused: set[str] = set()
     for topic in request.v3_and_below_topics:
         yield 1
         if not access.allows(Operation.WRITE, ResourceType.TOPIC, topic.name):
             refused.add(topic.name)
     if not refused:
-        return Permitted(request)
-    return Permitted(
+        return CheckedRequest(request)
+    return CheckedRequest(
         request,
         _refused(
             request,
@@ -109,7 +109,7 @@ def _refused(request: AddPartitionsToTxnRequest, code_of: Callable[[str], ErrorC
 
 
 NEEDS: Requirements = (
-    Special(
+    CustomRequirement(
         [(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, ""), (Operation.WRITE, ResourceType.TOPIC, "each row")],
         _check,
     ),

@@ -20,8 +20,8 @@ from semel_protocol.messages.k27_write_txn_markers import (
 from semel_protocol.refusals import first_error, refused, refused_row
 
 from semel_broker.authorization.access import Access
-from semel_broker.authorization.administration import Administration, Codes, Deed
-from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps
+from semel_broker.authorization.administration import Administration, AdministrativeChange, Codes
+from semel_broker.authorization.requirements import REFUSAL_OF, CheckedRequest, CustomRequirement, Requirements, Steps
 from semel_broker.context import RequestContext
 from semel_broker.txn.model.identity import ProducerIdentity
 
@@ -67,14 +67,14 @@ def _check(request: WriteTxnMarkersRequest, ctx: RequestContext, access: Access)
     if access.allows_quietly(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME) or access.allows(
         Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
     ):
-        return Permitted(request)
-    return Permitted(request, refused(request, REFUSAL_OF[ResourceType.CLUSTER]))
+        return CheckedRequest(request)
+    return CheckedRequest(request, refused(request, REFUSAL_OF[ResourceType.CLUSTER]))
 
 
-def _written(request: WriteTxnMarkersRequest, ctx: RequestContext) -> list[Deed]:
+def _written(request: WriteTxnMarkersRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     rights = [(each, ResourceType.CLUSTER, CLUSTER_NAME) for each in (Operation.CLUSTER_ACTION, Operation.ALTER)]
     return [
-        Deed(
+        AdministrativeChange(
             rights,
             topic.name,
             Operation.ALTER,
@@ -91,7 +91,7 @@ def _written(request: WriteTxnMarkersRequest, ctx: RequestContext) -> list[Deed]
     ]
 
 
-def _codes(response: WriteTxnMarkersResponse, deeds: list[Deed]) -> Codes:
+def _codes(response: WriteTxnMarkersResponse, deeds: list[AdministrativeChange]) -> Codes:
     found: Codes = {}
     for marker in response.markers:
         for topic in marker.topics:
@@ -100,7 +100,7 @@ def _codes(response: WriteTxnMarkersResponse, deeds: list[Deed]) -> Codes:
 
 
 NEEDS: Requirements = (
-    Special(
+    CustomRequirement(
         [(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "or:"), (Operation.ALTER, ResourceType.CLUSTER, "")], _check
     ),
 )

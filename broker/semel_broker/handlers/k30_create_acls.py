@@ -18,7 +18,7 @@ from semel_protocol.messages.k30_create_acls import (
     CreateAclsResponseResult,
 )
 
-from semel_broker.authorization.administration import Administration, Deed, codes_by_position, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, codes_by_position, deed_on
 from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.context import RequestContext
 from semel_broker.handlers.k29_describe_acls import acls_of, known
@@ -74,7 +74,7 @@ def _acl(asked: CreateAclsRequestCreation) -> Acl:
 # --- rights and audit ----------------------------------------------------------------------------------------
 
 
-def _creations(request: CreateAclsRequest, ctx: RequestContext) -> list[Deed]:
+def _creations(request: CreateAclsRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     return [
         deed_on(
             Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, [shown_acl(row, row.resource_pattern_type)], key=at

@@ -21,7 +21,7 @@ from semel_protocol.messages.k31_delete_acls import (
     DeleteAclsResponseMatchingAcl,
 )
 
-from semel_broker.authorization.administration import Administration, Codes, Deed, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, Codes, deed_on
 from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.context import RequestContext
 from semel_broker.handlers.k29_describe_acls import acls_of, filter_of
@@ -78,13 +78,13 @@ def _row(acl: Acl) -> DeleteAclsResponseMatchingAcl:
 # --- rights and audit ----------------------------------------------------------------------------------------
 
 
-def _deletions(request: DeleteAclsRequest, ctx: RequestContext) -> list[Deed]:
+def _deletions(request: DeleteAclsRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     return [
         deed_on(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, key=at) for at, _ in enumerate(request.filters)
     ]
 
 
-def _codes(response: DeleteAclsResponse, deeds: list[Deed]) -> Codes:
+def _codes(response: DeleteAclsResponse, deeds: list[AdministrativeChange]) -> Codes:
     """The response has the entries that the filters have found."""
     for deed, row in zip(deeds, response.filter_results, strict=False):
         deed.changes = [f"without {shown_acl(each, each.pattern_type)}" for each in row.matching_acls] or [

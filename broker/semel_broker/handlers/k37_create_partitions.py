@@ -19,7 +19,7 @@ from semel_protocol.messages.k37_create_partitions import (
     CreatePartitionsResponseResult,
 )
 
-from semel_broker.authorization.administration import Administration, Deed, codes_by, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, codes_by, deed_on
 from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import RequestContext
@@ -67,7 +67,7 @@ async def _grow(
 # --- rights and audit ----------------------------------------------------------------------------------------
 
 
-def _additions(request: CreatePartitionsRequest, ctx: RequestContext) -> list[Deed]:
+def _additions(request: CreatePartitionsRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     if request.validate_only:
         return []
     return [

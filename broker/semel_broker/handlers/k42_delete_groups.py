@@ -8,7 +8,7 @@ from semel_protocol.messages.k42_delete_groups import (
     DeleteGroupsResponseResult,
 )
 
-from semel_broker.authorization.administration import Administration, Deed, codes_by, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, codes_by, deed_on
 from semel_broker.authorization.requirements import Requirements, on_each
 from semel_broker.context import RequestContext
 
@@ -31,7 +31,7 @@ async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGro
 # --- rights and audit ----------------------------------------------------------------------------------------
 
 
-def _deletions(request: DeleteGroupsRequest, ctx: RequestContext) -> list[Deed]:
+def _deletions(request: DeleteGroupsRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     return [deed_on(Operation.DELETE, ResourceType.GROUP, name) for name in request.groups_names]
 
 

@@ -26,7 +26,7 @@ from semel_protocol.messages.k43_elect_leaders import (
 )
 from semel_protocol.refusals import refused_row
 
-from semel_broker.authorization.administration import Administration, Deed, code_of_first, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, code_of_first, deed_on
 from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.cluster.image import Image, Place
 from semel_broker.cluster.operations import Operations
@@ -92,7 +92,7 @@ def _row(
 # --- rights and audit ----------------------------------------------------------------------------------------
 
 
-def _elections(request: ElectLeadersRequest, ctx: RequestContext) -> list[Deed]:
+def _elections(request: ElectLeadersRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     topics = [f"{row.topic}, partitions {row.partitions}" for row in request.topic_partitions or ()]
     return [deed_on(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, topics or ["leaders of all partitions"])]
 

@@ -22,7 +22,7 @@ from semel_protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsResponseTopic,
 )
 
-from semel_broker.authorization.administration import Administration, Deed, code_of_first, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, code_of_first, deed_on
 from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.cluster.operations import Operations
 from semel_broker.context import RequestContext
@@ -70,7 +70,7 @@ async def _alter(
 # --- rights and audit ----------------------------------------------------------------------------------------
 
 
-def _moves(request: AlterPartitionReassignmentsRequest, ctx: RequestContext) -> list[Deed]:
+def _moves(request: AlterPartitionReassignmentsRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     changes = [
         f"{row.name}, partition {each.partition_index}: "
         + ("its move is cancelled" if each.replicas is None else f"replicas {each.replicas}")

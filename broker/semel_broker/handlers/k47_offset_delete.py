@@ -14,7 +14,7 @@ from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-from semel_broker.authorization.administration import Administration, Deed, code_of_first, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, code_of_first, deed_on
 from semel_broker.authorization.requirements import Requirements, on_group, on_topics
 from semel_broker.context import RequestContext
 
@@ -58,7 +58,7 @@ def _exists(name: str, partition: int, ctx: RequestContext) -> bool:
 # --- rights and audit ----------------------------------------------------------------------------------------
 
 
-def _deletions(request: OffsetDeleteRequest, ctx: RequestContext) -> list[Deed]:
+def _deletions(request: OffsetDeleteRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     changes = [
         f"offset of {row.name}, partition {each.partition_index}" for row in request.topics for each in row.partitions
     ]

@@ -19,7 +19,7 @@ from semel_protocol.messages.k49_alter_client_quotas import (
     AlterClientQuotasResponseEntry,
 )
 
-from semel_broker.authorization.administration import Administration, Codes, Deed, deed_on
+from semel_broker.authorization.administration import Administration, AdministrativeChange, Codes, deed_on
 from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.context import RequestContext
 from semel_broker.security.quotas.validation import entity_of
@@ -60,7 +60,7 @@ async def _alter(entry: AlterClientQuotasRequestEntry, validate_only: bool, ctx:
 # --- rights and audit ----------------------------------------------------------------------------------------
 
 
-def _changes(request: AlterClientQuotasRequest, ctx: RequestContext) -> list[Deed]:
+def _changes(request: AlterClientQuotasRequest, ctx: RequestContext) -> list[AdministrativeChange]:
     if request.validate_only:
         return []
     return [
@@ -78,7 +78,7 @@ def _changes(request: AlterClientQuotasRequest, ctx: RequestContext) -> list[Dee
     ]
 
 
-def _codes(response: AlterClientQuotasResponse, deeds: list[Deed]) -> Codes:
+def _codes(response: AlterClientQuotasResponse, deeds: list[AdministrativeChange]) -> Codes:
     return {_shown_entity(row): row.error_code for row in response.entries}
 
 

@@ -23,7 +23,7 @@ from semel_protocol.messages.k51_alter_user_scram_credentials import (
 from semel_protocol.refusals import refused_row
 from semel_protocol.scram import ScramMechanism
 
-from semel_broker.authorization.administration import Administration, Deed, codes_by
+from semel_broker.authorization.administration import Administration, AdministrativeChange, codes_by
 from semel_broker.authorization.requirements import Requirements, on_cluster
 from semel_broker.cluster.store import Change
 from semel_broker.context import RequestContext
@@ -129,7 +129,7 @@ def _refuse(request: Any, code: ErrorCode, why: str) -> AlterUserScramCredential
     return AlterUserScramCredentialsResponse(results=rows)
 
 
-def _changes(request: Any, ctx: RequestContext) -> list[Deed]:
+def _changes(request: Any, ctx: RequestContext) -> list[AdministrativeChange]:
     """One deed per user. Salts and passwords are in no line."""
     changes: dict[str, list[str]] = {}
     for row in request.deletions:
@@ -137,7 +137,7 @@ def _changes(request: Any, ctx: RequestContext) -> list[Deed]:
     for row in request.upsertions:
         changes.setdefault(row.name, []).append(f"{_shown_mechanism(row.mechanism)}, {row.iterations} iterations")
     return [
-        Deed(
+        AdministrativeChange(
             [(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)],
             name,
             Operation.ALTER,

@@ -23,7 +23,7 @@ from semel_protocol.visible import encodable
 
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import CHANGES_NOTHING
-from semel_broker.authorization.requirements import Permitted, Requirements, Special, Steps
+from semel_broker.authorization.requirements import CheckedRequest, CustomRequirement, Requirements, Steps
 from semel_broker.context import RequestContext
 from semel_broker.handlers.k03_metadata import controller_of, operations_of_cluster, this_broker
 from semel_broker.topics.advertised_brokers import AdvertisedBroker
@@ -79,8 +79,10 @@ def _check(request: DescribeClusterRequest, ctx: RequestContext, access: Access)
         return without_path(response)
 
     complete = with_operations if request.include_cluster_authorized_operations else without_path
-    return Permitted(request, complete=[complete])
+    return CheckedRequest(request, complete=[complete])
 
 
-NEEDS: Requirements = (Special([(Operation.DESCRIBE, ResourceType.CLUSTER, "for authorized operations only")], _check),)
+NEEDS: Requirements = (
+    CustomRequirement([(Operation.DESCRIBE, ResourceType.CLUSTER, "for authorized operations only")], _check),
+)
 NOT_AUDITED = CHANGES_NOTHING

@@ -21,7 +21,7 @@ from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import CHANGES_NOTHING
-from semel_broker.authorization.requirements import Permitted, Requirements, Special, Steps, on_each
+from semel_broker.authorization.requirements import CheckedRequest, CustomRequirement, Requirements, Steps, on_each
 from semel_broker.context import RequestContext
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.model.ledger import FenceRecord
@@ -103,11 +103,11 @@ def _check(request: DescribeTransactionsRequest, ctx: RequestContext, access: Ac
         shown: Message = response
         return shown
 
-    return Permitted(permitted.request, permitted.answer, [*permitted.complete, visible_topics])
+    return CheckedRequest(permitted.request, permitted.answer, [*permitted.complete, visible_topics])
 
 
 NEEDS: Requirements = (
-    Special(
+    CustomRequirement(
         [
             (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "each row"),
             (Operation.DESCRIBE, ResourceType.TOPIC, "each topic shown"),

@@ -20,7 +20,7 @@ from semel_protocol.messages.k66_list_transactions import (
 )
 
 from semel_broker.authorization.administration import CHANGES_NOTHING
-from semel_broker.authorization.requirements import Requirements, Special, checked_by_handler
+from semel_broker.authorization.requirements import CustomRequirement, Requirements, checked_by_handler
 from semel_broker.context import RequestContext
 from semel_broker.handlers.describable import may_describe
 from semel_broker.regex import compiled
@@ -73,7 +73,7 @@ def _row(txn: TransactionMetadata) -> ListTransactionsResponseTransaction:
 
 
 NEEDS: Requirements = (
-    Special([(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "each row shown")], checked_by_handler),
+    CustomRequirement([(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "each row shown")], checked_by_handler),
 )
 NOT_AUDITED = CHANGES_NOTHING
 LONG_ANSWER = True

@@ -22,7 +22,7 @@ from semel_protocol.refusals import refused
 
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import OWN_GROUP
-from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps
+from semel_broker.authorization.requirements import REFUSAL_OF, CheckedRequest, CustomRequirement, Requirements, Steps
 from semel_broker.context import RequestContext
 from semel_broker.groups.consumer.model import LEFT_STATIC, TopicIdPartitions, by_topic
 from semel_broker.groups.consumer.requests import JOIN, Heartbeat
@@ -107,17 +107,17 @@ def _check_rights(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext, a
     yield 1
     if not access.allows(Operation.READ, ResourceType.GROUP, request.group_id):
         why = access.refusal(Operation.READ, ResourceType.GROUP, request.group_id)
-        return Permitted(request, refused(request, REFUSAL_OF[ResourceType.GROUP], why))
+        return CheckedRequest(request, refused(request, REFUSAL_OF[ResourceType.GROUP], why))
     for name in request.subscribed_topic_names or ():
         yield 1
         if not access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
             why = access.refusal(Operation.DESCRIBE, ResourceType.TOPIC, name)
-            return Permitted(request, refused(request, REFUSAL_OF[ResourceType.TOPIC], why))
-    return Permitted(request)
+            return CheckedRequest(request, refused(request, REFUSAL_OF[ResourceType.TOPIC], why))
+    return CheckedRequest(request)
 
 
 NEEDS: Requirements = (
-    Special(
+    CustomRequirement(
         [
             (Operation.READ, ResourceType.GROUP, ""),
             (Operation.DESCRIBE, ResourceType.TOPIC, "each topic that is named"),

@@ -24,7 +24,14 @@ from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import CHANGES_NOTHING
-from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps, on_each
+from semel_broker.authorization.requirements import (
+    REFUSAL_OF,
+    CheckedRequest,
+    CustomRequirement,
+    Requirements,
+    Steps,
+    on_each,
+)
 from semel_broker.context import RequestContext
 from semel_broker.groups.consumer.model import NOTHING, ConsumerGroup, TopicIdPartitions, by_topic
 from semel_broker.groups.consumer.state import preferred_assignor
@@ -125,7 +132,7 @@ def _check(request: ConsumerGroupDescribeRequest, ctx: RequestContext, access: A
         completed: Message = response
         return completed
 
-    return Permitted(permitted.request, permitted.answer, [complete, *permitted.complete])
+    return CheckedRequest(permitted.request, permitted.answer, [complete, *permitted.complete])
 
 
 def _topics_shown(group: Any) -> set[str]:
@@ -139,7 +146,7 @@ def _topics_shown(group: Any) -> set[str]:
 
 
 NEEDS: Requirements = (
-    Special(
+    CustomRequirement(
         [
             (Operation.DESCRIBE, ResourceType.GROUP, "each row"),
             (Operation.DESCRIBE, ResourceType.TOPIC, "the topics of members"),

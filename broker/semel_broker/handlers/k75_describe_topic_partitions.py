@@ -31,7 +31,14 @@ from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import CHANGES_NOTHING
-from semel_broker.authorization.requirements import REFUSAL_OF, Permitted, Requirements, Special, Steps, topic_name
+from semel_broker.authorization.requirements import (
+    REFUSAL_OF,
+    CheckedRequest,
+    CustomRequirement,
+    Requirements,
+    Steps,
+    topic_name,
+)
 from semel_broker.context import RequestContext
 from semel_broker.handlers.describable import may_describe
 from semel_broker.handlers.k03_metadata import partition_rows
@@ -156,9 +163,9 @@ def _check(request: DescribeTopicPartitionsRequest, ctx: RequestContext, access:
 
     is_answered = bool(refused) and not request.topics
     answer = complete(DescribeTopicPartitionsResponse()) if is_answered else None
-    return Permitted(request, answer, [complete])
+    return CheckedRequest(request, answer, [complete])
 
 
-NEEDS: Requirements = (Special([(Operation.DESCRIBE, ResourceType.TOPIC, "each row")], _check),)
+NEEDS: Requirements = (CustomRequirement([(Operation.DESCRIBE, ResourceType.TOPIC, "each row")], _check),)
 NOT_AUDITED = CHANGES_NOTHING
 LONG_ANSWER = True

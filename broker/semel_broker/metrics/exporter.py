@@ -15,7 +15,7 @@ from semel_broker.node import Node
 
 
 class ProcessReadings(Protocol):
-    """What is known of the process, outside of the broker."""
+    """The facts about the process, outside of the broker."""
 
     def read(self, page: Page) -> None:
         """Add the series of the process."""

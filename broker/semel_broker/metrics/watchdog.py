@@ -37,7 +37,7 @@ class Stalls(msgspec.Struct):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What the loop did during a stall. `where`: file, line and function."""
+    """The work of the loop during a stall. `where`: file, line and function."""
 
     api: str = OUTSIDE_REQUESTS
     client_id: str = ""
@@ -106,7 +106,7 @@ class Watchdog:
 
 
 def describe(work: CurrentRequest, frame: FrameType | None) -> Seen:
-    """What the loop does now, by the note of the dispatcher and the stack of its thread."""
+    """The present work of the loop, by the note of the dispatcher and the stack of its thread."""
     request, api = work.request, work.api
     if api is None:
         return Seen(where=line_of(frame))

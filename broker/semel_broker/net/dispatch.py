@@ -38,26 +38,27 @@ LONG_FRAME_BYTES = 16 << 10
 
 
 class Peer(msgspec.Struct, kw_only=True):
-    """The peer of a connection. `listener`: the name of the listener to which it connected.
-
-    `requests`: its started requests; `waiting`: its requests that are not started yet; `number`: the number of the
-    connection, from 1; `answers`, `sasl`, `parting`: see `RequestContext`; `principal`: the one of a connection without
-    SASL. `muted_until`: on the clock of the event loop, the time before which no later request is started; 0.0: the
-    connection is not muted. `software`: what the client says it is.
-    """
+    """The peer of a connection. For `answers`, `sasl` and `parting` see `RequestContext`."""
 
     host: str
     port: int
     listener: str = PLAINTEXT
+    """The name of the listener that accepted the connection."""
     client_id: str = ""
     requests: int = 0
+    """The number of started requests."""
     waiting: int = 0
+    """The number of received requests that are not started yet."""
     number: int = 0
+    """The number of the connection, from 1."""
     answers: AnswerHolding | None = None
     principal: Principal = ANONYMOUS
+    """The principal of a connection without SASL."""
     sasl: SaslSession | None = None
     muted_until: float = 0.0
+    """No request starts before this time on the clock of the event loop. 0.0: the connection is not muted."""
     software: Software = UNKNOWN
+    """The name and version of the client software, as ApiVersions reports them."""
     parting: Parting = msgspec.field(default_factory=Parting)
 
     @property

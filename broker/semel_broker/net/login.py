@@ -13,7 +13,7 @@ REFUSALS = {
     "authentication_stalled": "other connections waited: close connections that do not authenticate",
     "too_many_unauthenticated": "let clients connect more slowly",
 }
-"""What to do about connections that are refused for a bound."""
+"""The advice for connections that are refused for a bound."""
 
 
 class Login:

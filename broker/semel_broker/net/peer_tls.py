@@ -34,7 +34,7 @@ ALERTS: Final = {
     "CERTIFICATE_UNKNOWN": ("certificate_refused", "see the log of that broker for its reason"),
     "HANDSHAKE_FAILURE": ("certificate_refused", "see the log of that broker for its reason"),
 }
-"""What the alerts of the other broker mean, by the end of OpenSSL's names."""
+"""The meaning of the other broker's alerts, by the end of OpenSSL's names."""
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 """OpenSSL's reasons if the first bytes of the other side are not TLS."""
 

@@ -346,4 +346,4 @@ REFUSALS = {
     "too_many_handshakes": "let clients connect more slowly",
     "connection_creation_rate": "let clients keep their connections, or raise the quota of their address",
 }
-"""What to do about handshakes that are refused for a bound."""
+"""The advice for handshakes that are refused for a bound."""

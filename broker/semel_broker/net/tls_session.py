@@ -42,7 +42,7 @@ FAILURES: Final = {
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": ("client_refused_certificate", _OWN_CERTIFICATE),
     "SSLV3_ALERT_HANDSHAKE_FAILURE": ("client_refused_certificate", _OWN_CERTIFICATE),
 }
-"""What OpenSSL's errors of a handshake mean, and what to do."""
+"""The meaning of OpenSSL's errors of a handshake, and the advice."""
 _EXPIRED: Final = (9, 10)
 """OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 

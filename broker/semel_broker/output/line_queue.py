@@ -39,7 +39,7 @@ class Lost(msgspec.Struct, gc=False):
 
 
 class _Use(msgspec.Struct):
-    """What the lines of one kind occupy."""
+    """The room that the lines of one kind occupy."""
 
     lines: int = 0
     bytes: int = 0

@@ -29,7 +29,7 @@ class AnswerHolding:
 
     @property
     def answer_bytes_max(self) -> int:
-        """The size limit of an answer made now, if its size is free to choose."""
+        """The size limit in bytes of an answer that may be cut, such as that of a Fetch: the free memory."""
         return self._memory.answer_bytes_max
 
     @property

@@ -1,4 +1,4 @@
-"""PURE: What a broker does for requests that wait, when the connection of their client is lost."""
+"""PURE: the end of waiting requests when the connection of their client is lost."""
 
 from __future__ import annotations
 

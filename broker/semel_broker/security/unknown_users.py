@@ -22,7 +22,7 @@ Credentials = dict[ScramMechanism, ScramCredential]
 
 
 class Shape(NamedTuple):
-    """What a client can see of a stored credential: by the first answer of SCRAM, or by the time that PLAIN takes."""
+    """The visible part of a stored credential: by the first answer of SCRAM, or by the time that PLAIN takes."""
 
     mechanism: ScramMechanism
     iterations: int = ITERATIONS_MIN

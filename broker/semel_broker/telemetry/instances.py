@@ -43,7 +43,7 @@ SeriesKey = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Client(msgspec.Struct, frozen=True):
-    """What a broker knows of the client that sends a request."""
+    """The facts that a broker has about the client of a request."""
 
     client_id: str
     software: str

@@ -81,7 +81,7 @@ class BrokerSecurity:
         return settings
 
     def client_settings(self, client: ClientName, bootstrap_servers: str, user: str) -> dict[str, Any]:
-        """What a client's constructor takes. Raises ValueError for another client, KeyError for an unknown user."""
+        """The arguments of the client of a user. Raises ValueError for another client, KeyError for an unknown user."""
         if client not in get_args(ClientName):
             names = ", ".join(map(repr, get_args(ClientName)))
             raise ValueError(f"the settings of {client!r} are not known; give one of {names}")

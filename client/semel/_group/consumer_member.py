@@ -117,7 +117,7 @@ class ConsumerMember:
         self.owned: frozenset[IdPartition] = frozenset()
         self.outdated: Membership | None = None
         self._known: ReportedMember | None = None
-        """What the coordinator has of this member since the last answer."""
+        """The state of this member at the coordinator since the last answer."""
         self._has_sent = False
         self._last = Membership()
 
@@ -154,7 +154,7 @@ class ConsumerMember:
         self.epoch, self._known = JOIN_EPOCH, None
 
     def says(self, subscribed: Subscribed) -> ReportedMember:
-        """What a heartbeat says now."""
+        """The state that a heartbeat reports now."""
         return ReportedMember(subscribed, self.owned | self.target)
 
     def is_due(self, subscribed: Subscribed) -> bool:

@@ -60,7 +60,7 @@ class Parts(Protocol):
         """
 
     def _losses(self) -> str:
-        """What is lost when the client is dropped without `stop`, for a warning; "" when nothing is."""
+        """The losses if the client is dropped without `stop`, for a warning; "" when nothing is."""
 
 
 class ConnectionParts:

@@ -104,7 +104,7 @@ class Credentials:
 
     @property
     def expectation(self) -> str:
-        """What to check when the broker refuses."""
+        """The advice for a refusal of the broker."""
         if self.mechanism == OAUTHBEARER:
             return "Check that the token is for this broker (issuer, audience) and has not expired"
         return (

@@ -65,7 +65,7 @@ def _problem(error: OSError, what: str, is_encrypted: bool = False) -> str:
 
 
 def hint(error: Exception, host: str) -> str:
-    """What an error of a TLS connection means, and what to do."""
+    """The meaning of an error of a TLS connection, and the advice."""
     reason = getattr(error, "reason", None) or ""
     match error:
         case ssl.SSLCertVerificationError() if error.verify_code in _WRONG_NAME:

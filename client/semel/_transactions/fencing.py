@@ -65,7 +65,7 @@ async def fenced(
 
 
 def _other_text(row: DescribeTransactionsResponseTransaction, config: ProducerConfig) -> str:
-    """What a coordinator without a fence ledger says: the producer that has the id now."""
+    """The reason that a coordinator without a fence ledger gives: the producer that has the id now."""
     now = f"producer id {row.producer_id} epoch {row.producer_epoch} has it now ({row.transaction_state})"
     if row.last_update_time_ms >= 0:
         return now

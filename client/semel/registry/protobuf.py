@@ -21,7 +21,7 @@ KNOWN_FILES = ("google/protobuf/", "google/type/", "confluent/")
 
 
 class GeneratedMessage(Protocol):
-    """What is used of a generated message class."""
+    """The used methods of a generated message class."""
 
     DESCRIPTOR: Any
 

@@ -1,1 +1,1 @@
-"""What the pages show: each function asks the cluster and returns plain values."""
+"""The content of the pages: each function asks the cluster and returns plain values."""

@@ -1,4 +1,4 @@
-"""What the principal of the console may see: whether the brokers have an authorizer, and what each page needs."""
+"""The rights of the console's principal: whether the brokers have an authorizer, and what each page needs."""
 
 from __future__ import annotations
 

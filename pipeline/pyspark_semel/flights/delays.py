@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (as everybody calls it)
+from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 WINDOW = "1 day"
 

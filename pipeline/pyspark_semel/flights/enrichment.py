@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (as everybody calls it)
+from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 FIELDS = (
     "row LONG, year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, "

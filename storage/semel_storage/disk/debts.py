@@ -36,7 +36,7 @@ class Debts:
         self._names[directory] = Debt(directory, True, self._number)
 
     def of(self, path: str) -> list[Debt]:
-        """What must be durable before the bytes of this file count as durable."""
+        """The names that must be durable before the bytes of this file count as durable."""
         if not self._files and not self._names:
             return []
         found: list[Debt] = []

@@ -45,7 +45,7 @@ class DumpRow(msgspec.Struct, frozen=True):
 
 
 class DumpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to show of a log. `from_offset` skips batches that end before it. `limit` counts records, or batches if
+    """The part of a log to show. `from_offset` skips batches that end before it. `limit` counts records, or batches if
     records are not shown.
     """
 

@@ -21,7 +21,7 @@ CLOSING = f".closing{TEMPORARY}"
 
 
 class LogState(Protocol):
-    """What `Durability` reads of its log."""
+    """The fields of a log that `Durability` reads."""
 
     @property
     def end_offset(self) -> int: ...
@@ -62,7 +62,7 @@ class Checkpoint(Protocol):
         ...
 
     def save_soon(self) -> None:
-        """Begin to write them as of now, for nobody who waits."""
+        """Begin to write them as of now, and return at once."""
         ...
 
 
@@ -242,7 +242,7 @@ class Durability:
 
     def hold(self) -> None:
         """Sync nothing and raise nothing until `release`: the end of the log is being removed."""
-        with suppress(RuntimeError):  # without a loop nobody else runs
+        with suppress(RuntimeError):  # without a loop no other code runs
             self._held = asyncio.get_running_loop().create_future()
 
     def release(self) -> None:

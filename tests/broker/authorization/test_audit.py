@@ -332,7 +332,7 @@ async def test_a_long_request_has_a_line_of_bounded_length(start_broker: StartBr
     assert line["changes"][-1] == f"and {500 - LIST_MAX} more"
 
 
-async def test_the_handler_of_a_refused_request_is_not_told_as_allowed(start_broker: StartBroker) -> None:
+async def test_the_handler_of_a_refused_request_has_no_line_as_allowed(start_broker: StartBroker) -> None:
     """OffsetDelete needs two rights: with one of them it is refused, and has the one line."""
     harness = await guarded(start_broker, audit_log_file="-")
     await allow(harness, Operation.DELETE, ResourceType.GROUP, "g")

@@ -87,7 +87,7 @@ async def test_metadata_creates_no_topic_and_has_the_others(start_broker: StartB
     assert lines(harness) == []
 
 
-async def test_requests_without_a_line_go_on(start_broker: StartBroker) -> None:
+async def test_requests_without_a_line_continue(start_broker: StartBroker) -> None:
     harness = await audited(start_broker)
     wire = await harness.wire()
     harness.audit_is_behind = True
@@ -146,7 +146,7 @@ def test_refusals_are_counted_meanwhile_and_have_their_lines_afterwards() -> Non
         clock.fail()
     clock.fail(host="other")
     clock.later.pop(0)()
-    assert clock.written == [], "still behind: the window goes on"
+    assert clock.written == [], "still behind: the window continues"
     behind = False
     clock.fail()
     clock.fail(host="third")

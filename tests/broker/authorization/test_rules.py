@@ -330,7 +330,9 @@ async def test_an_idempotent_producer_needs_the_right_to_write_to_some_topic(sta
     assert (await wire.call(request)).error_code == ErrorCode.NONE
 
 
-async def test_a_coordinator_of_a_transactional_id_is_told_with_a_right_on_that_id(start_broker: StartBroker) -> None:
+async def test_the_coordinator_of_a_transactional_id_is_returned_with_a_right_on_that_id(
+    start_broker: StartBroker,
+) -> None:
     harness = await guarded(start_broker)
     await allow(harness, Operation.DESCRIBE, GROUP, "x")
     wire = await harness.wire()
@@ -340,7 +342,7 @@ async def test_a_coordinator_of_a_transactional_id_is_told_with_a_right_on_that_
     assert (await wire.call(request)).error_code == ErrorCode.NONE
 
 
-async def test_of_several_coordinators_those_with_a_right_are_told(start_broker: StartBroker) -> None:
+async def test_of_several_coordinators_those_with_a_right_are_returned(start_broker: StartBroker) -> None:
     harness = await guarded(start_broker)
     await allow(harness, Operation.DESCRIBE, GROUP, "mine")
     wire = await harness.wire()
@@ -487,7 +489,7 @@ async def test_very_many_topics_are_checked_in_slices(start_broker: StartBroker)
     assert set(error_codes(response)) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
-async def test_a_refusal_is_logged_once_with_who_and_what(start_broker: StartBroker) -> None:
+async def test_a_refusal_is_logged_once_with_principal_and_resource(start_broker: StartBroker) -> None:
     harness = await guarded(start_broker)
     wire: Wire = await harness.wire()
     for _ in range(3):

@@ -59,7 +59,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     leader_imbalance_check_interval_seconds: float = 1_000_000
 
 
-class Notes:
+class RecordedLog:
     """A logger that keeps all lines."""
 
     def __init__(self) -> None:
@@ -249,7 +249,7 @@ class ControllerBroker:
     def __init__(self, cluster: ControllerCluster, node_id: int, directory_id: str, is_synced: bool) -> None:
         self.cluster = cluster
         self.node_id = node_id
-        self.log = Notes()
+        self.log = RecordedLog()
         self.store = GatedStore(cluster.shared_store.store(), cluster.shared_store.clock)
         self.record = broker(node_id, directory_id=directory_id, is_synced=is_synced)
         self.heard: list[str] = []

@@ -34,7 +34,7 @@ def broker(
     )
 
 
-class Sketch:
+class ImageBuilder:
     """An image that a test writes into. Each change raises the revision by one."""
 
     def __init__(self) -> None:

@@ -76,7 +76,7 @@ class LocalStoreSetup(StoreSetup):
             await self.store.transact([], [Put("forget", b"%d" % i)])
 
     async def holder_dies(self, session: Session) -> Store:
-        return await self.crash()  # nobody else could be the holder
+        return await self.crash()  # no other process can hold the session
 
 
 class EtcdStoreSetup(StoreSetup):

@@ -21,7 +21,7 @@ WAIT_S = 30
 TOPIC = "t"
 
 
-class Secure(EtcdAndThreeBrokers):
+class SecureBrokers(EtcdAndThreeBrokers):
     """Three brokers, each with certificate and truststore in files of its own."""
 
     def __init__(self, directory: Path) -> None:
@@ -82,7 +82,7 @@ def no_failures(three: EtcdAndThreeBrokers) -> None:
 
 async def test_certificates_and_the_ca_change_under_load_without_an_error(tmp_path: Path) -> None:
     old, new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
-    three = Secure(tmp_path / "three")
+    three = SecureBrokers(tmp_path / "three")
     for node_id in NODES:
         three.give_certificate(node_id, old)
         three.give_cas(node_id, old)
@@ -125,7 +125,7 @@ async def test_certificates_and_the_ca_change_under_load_without_an_error(tmp_pa
 
 async def test_a_broker_with_a_certificate_of_another_ca_stays_out_and_the_others_serve(tmp_path: Path) -> None:
     authority, other = Authority(tmp_path / "authority"), Authority(tmp_path / "other")
-    three = Secure(tmp_path / "three")
+    three = SecureBrokers(tmp_path / "three")
     for node_id in NODES:
         three.give_certificate(node_id, authority)
         three.give_cas(node_id, authority)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import uvloop
 from broker.bench import until
-from broker.cluster.liar import Answer, Liar, body, body_and_close, chunks, close, says, silence
+from broker.cluster.scripted_etcd import Answer, ScriptedEtcd, body, body_and_close, chunks, close, says, silence
 from broker.cluster.store_setups import EtcdStoreSetup, world
 from semel_broker.cluster.etcd import messages as etcd_messages
 from semel_broker.cluster.etcd import store as etcd_store
@@ -236,7 +236,7 @@ async def test_requests_move_on_from_an_endpoint_that_is_down_or_does_not_answer
     store_setup: EtcdStoreSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(etcd_store, "ATTEMPT_TIMEOUT_MS", 100)
-    async with Liar(silence) as mute:
+    async with ScriptedEtcd(silence) as mute:
         store = EtcdStore([dead(), mute.url, store_setup.process.url], namespace=store_setup.namespace, world=world())
         assert await store.get("k") is None
         assert len(mute.requests) == 1
@@ -254,7 +254,7 @@ async def test_a_silent_stream_is_opened_again_at_another_endpoint(
     revision = await store_setup.store.transact([], [Put("k", b"1")])
     assert revision is not None
     created = b'{"result":{"header":{"revision":"%d"},"created":true}}\n' % revision
-    async with Liar(chunks(created, 1000), silence) as dying:
+    async with ScriptedEtcd(chunks(created, 1000), silence) as dying:
         store = EtcdStore([dying.url, store_setup.process.url], namespace=store_setup.namespace, world=world())
         watch = store.watch("k", revision - 1)
         assert (await following(watch)).changes == (StoreEntry("k", b"1", revision),)
@@ -275,8 +275,8 @@ async def test_a_stream_that_is_behind_the_keep_alives_is_opened_again_at_once(m
     event = {"kv": {"key": b"/semel-tests/lies/k", "value": b"5", "mod_revision": "5"}}
     beat = body(line({"header": {"revision": "5"}, "ID": "7", "TTL": "6"}).decode())
     again = created(5) + line({"header": {"revision": "5"}, "events": [event]})
-    async with Liar(chunks(created(3), 1000), beat, beat, chunks(again, 1000), beat) as liar:
-        store = over(liar.url)
+    async with ScriptedEtcd(chunks(created(3), 1000), beat, beat, chunks(again, 1000), beat) as etcd:
+        store = over(etcd.url)
         watch = store.watch("k", 3)
         reading = asyncio.create_task(following(watch))
         await until(lambda: watch._opened_at == 3)
@@ -286,21 +286,21 @@ async def test_a_stream_that_is_behind_the_keep_alives_is_opened_again_at_once(m
         await until(reading.done)
         assert (await reading).changes == (StoreEntry("k", b"5", 5),)
         await store._keep_alive(7, 1_000)
-        assert len(liar.requests) == 5
+        assert len(etcd.requests) == 5
         await store.close()
 
 
 async def test_a_stream_that_is_both_silent_and_behind_ends_once() -> None:
     created = b'{"result":{"header":{"revision":"3"},"created":true}}\n'
-    async with Liar(chunks(created, 1000)) as liar:
-        store = over(liar.url)
+    async with ScriptedEtcd(chunks(created, 1000)) as etcd:
+        store = over(etcd.url)
         watch = store.watch("k", 3)
         await until(lambda: watch._silence is not None)
         assert watch._silence is not None
         watch._silence.reschedule(asyncio.get_running_loop().time())
         await asyncio.sleep(0)  # the time is over, and the reader has not noticed it yet
         watch.keep_up(5)
-        await until(lambda: len(liar.requests) == 2)
+        await until(lambda: len(etcd.requests) == 2)
         await store.close()
 
 
@@ -316,26 +316,26 @@ async def test_a_transaction_that_was_sent_and_not_answered_is_never_sent_again(
         body("<html>", "502 Bad Gateway"),
     ]
     for answer in answers:
-        async with Liar(answer, body(EMPTY)) as liar, Liar(body(EMPTY)) as other:
-            store = over(liar.url, other.url, timeout_ms=300)
+        async with ScriptedEtcd(answer, body(EMPTY)) as etcd, ScriptedEtcd(body(EMPTY)) as other:
+            store = over(etcd.url, other.url, timeout_ms=300)
             with pytest.raises(OutcomeUnknownError, match="did not answer"):
                 await store.transact([], [Put("k", b"")])
-            assert (len(liar.requests), len(other.requests)) == (1, 0)
+            assert (len(etcd.requests), len(other.requests)) == (1, 0)
             await store.close()
 
 
 async def test_a_transaction_that_etcd_has_not_begun_is_repeated() -> None:
     done = body('{"header":{"revision":"8"},"succeeded":true}')
-    async with Liar(body(NO_LEADER, "503 Service Unavailable"), done) as liar:
-        store = over(dead(), liar.url)
+    async with ScriptedEtcd(body(NO_LEADER, "503 Service Unavailable"), done) as etcd:
+        store = over(dead(), etcd.url)
         assert await store.transact([], [Put("k", b"")]) == 8
-        assert len(liar.requests) == 2
+        assert len(etcd.requests) == 2
         await store.close()
 
 
 async def test_an_idle_connection_that_etcd_has_closed_is_not_used_again() -> None:
-    async with Liar(body_and_close(EMPTY), body('{"header":{"revision":"8"},"succeeded":true}')) as liar:
-        store = over(liar.url)
+    async with ScriptedEtcd(body_and_close(EMPTY), body('{"header":{"revision":"8"},"succeeded":true}')) as etcd:
+        store = over(etcd.url)
         await store.list("")
         await asyncio.sleep(0.05)  # etcd's goodbye arrives; a transaction on this connection would be in doubt
         assert await store.transact([], [Put("k", b"")]) == 8
@@ -344,25 +344,25 @@ async def test_an_idle_connection_that_etcd_has_closed_is_not_used_again() -> No
 
 async def test_a_read_is_repeated_after_any_failure() -> None:
     for answer in (close, says(b"SSH-2.0-OpenSSH_9.2\r\n\r\n\r\n"), body("<html>", "502 Bad Gateway"), body("[]")):
-        async with Liar(answer, body(EMPTY)) as liar:
-            store = over(liar.url)
+        async with ScriptedEtcd(answer, body(EMPTY)) as etcd:
+            store = over(etcd.url)
             assert (await store.list("")).revision == 7
-            assert len(liar.requests) == 2
+            assert len(etcd.requests) == 2
             await store.close()
 
 
 async def test_the_reason_of_a_failure_is_not_hidden_by_a_last_attempt_that_ran_out_of_time() -> None:
-    async with Liar(close, silence) as liar:
-        store = over(liar.url, timeout_ms=200)
+    async with ScriptedEtcd(close, silence) as etcd:
+        store = over(etcd.url, timeout_ms=200)
         with pytest.raises(StoreUnavailableError, match="before it carried a response"):
             await store.get("k")
-        assert len(liar.requests) == 2
+        assert len(etcd.requests) == 2
         await store.close()
 
 
 async def test_a_response_above_the_maximum_is_not_read() -> None:
-    async with Liar(says(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n")) as liar:
-        store = over(liar.url, timeout_ms=200)
+    async with ScriptedEtcd(says(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n")) as etcd:
+        store = over(etcd.url, timeout_ms=200)
         with pytest.raises(StoreUnavailableError, match="99999999999999 bytes"):
             await store.get("k")
         await store.close()
@@ -370,15 +370,15 @@ async def test_a_response_above_the_maximum_is_not_read() -> None:
 
 async def test_the_error_of_a_full_etcd_names_the_remedy() -> None:
     full = '{"code":8,"message":"etcdserver: mvcc: database space exceeded"}'
-    async with Liar(body(full, "429 Too Many Requests")) as liar:
-        store = over(liar.url)
+    async with ScriptedEtcd(body(full, "429 Too Many Requests")) as etcd:
+        store = over(etcd.url)
         with pytest.raises(StoreError, match="compact and defragment"):
             await store.transact([], [Put("k", b"")])
-        assert len(liar.requests) == 1
+        assert len(etcd.requests) == 1
         await store.close()
 
 
-async def test_a_watch_reads_lines_however_they_are_cut_and_goes_on_after_an_error() -> None:
+async def test_a_watch_reads_lines_however_they_are_cut_and_continues_after_an_error() -> None:
     def line(value: object) -> bytes:
         return msgspec.json.encode({"result": value}) + b"\n"
 
@@ -390,25 +390,28 @@ async def test_a_watch_reads_lines_however_they_are_cut_and_goes_on_after_an_err
     error = b'{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}\n'
     for size in (1, 2, 7, 100, 10_000):
         again = chunks(line({**header, "created": True}) + line({**header, "events": events[1:]}), size)
-        async with Liar(chunks(told + error, size), again) as liar:
-            store = over(liar.url)
+        async with ScriptedEtcd(chunks(told + error, size), again) as etcd:
+            store = over(etcd.url)
             watch = store.watch("k", 0)
             seen: list[StoreEntry | RemovedKey] = []
             while len(seen) < 5:
                 seen += (await following(watch)).changes
             assert seen == [StoreEntry("k", b"%d" % n, n) for n in range(1, 6)]
-            assert ['"start_revision":1,' in liar.requests[0], '"start_revision":4,' in liar.requests[1]] == [True] * 2
+            assert [
+                '"start_revision":1,' in etcd.requests[0],
+                '"start_revision":4,' in etcd.requests[1],
+            ] == [True] * 2
             await store.close()
 
 
-async def test_a_watch_that_etcd_cancels_goes_on_unless_it_was_compacted() -> None:
+async def test_a_watch_that_etcd_cancels_continues_unless_it_was_compacted() -> None:
     canceled = b'{"result":{"header":{"revision":"9"},"canceled":true,"cancel_reason":"etcdserver: no leader"}}\n'
     compacted = b'{"result":{"header":{},"canceled":true,"compact_revision":"5"}}\n'
-    async with Liar(chunks(canceled, 100), chunks(compacted, 100)) as liar:
-        store = over(liar.url)
+    async with ScriptedEtcd(chunks(canceled, 100), chunks(compacted, 100)) as etcd:
+        store = over(etcd.url)
         with pytest.raises(CompactedError, match="from 5 on"):
             await following(store.watch("k", 3))
-        assert len(liar.requests) == 2
+        assert len(etcd.requests) == 2
         await store.close()
 
 

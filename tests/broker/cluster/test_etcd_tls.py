@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from broker.cluster.liar import Liar, body
+from broker.cluster.scripted_etcd import ScriptedEtcd, body
 from broker.cluster.store_setups import world
 from semel_broker.cluster.etcd.gateway import EtcdRefusedError, Gateway, NotSentError, UnansweredError
 from semel_broker.cluster.etcd.store import EtcdStore
@@ -81,13 +81,13 @@ async def server_that_answers(data: bytes) -> AsyncIterator[str]:
 
 
 async def test_etcd_is_asked_over_tls_when_its_certificate_verifies() -> None:
-    async with Liar(EMPTY, tls=server_tls()) as server:
+    async with ScriptedEtcd(EMPTY, tls=server_tls()) as server:
         assert await revision_at(server.url, client_tls()) == 7
         assert await revision_at(server.url.replace("127.0.0.1", "localhost"), client_tls()) == 7
 
 
 async def test_a_certificate_of_an_unknown_ca_is_refused() -> None:
-    async with Liar(EMPTY, tls=server_tls()) as server:
+    async with ScriptedEtcd(EMPTY, tls=server_tls()) as server:
         for tls in (client_tls(ca_file=str(FILES / "other-ca.pem")), EtcdTls.load()):
             refusal = await refusal_at(server.url, tls)
             assert "the certificate of etcd does not verify (" in refusal
@@ -96,7 +96,7 @@ async def test_a_certificate_of_an_unknown_ca_is_refused() -> None:
 
 
 async def test_a_certificate_for_another_name_is_refused_unless_that_name_is_set() -> None:
-    async with Liar(EMPTY, tls=server_tls("renamed")) as server:
+    async with ScriptedEtcd(EMPTY, tls=server_tls("renamed")) as server:
         for host in ("127.0.0.1", "localhost"):
             refusal = await refusal_at(server.url.replace("127.0.0.1", host), client_tls())
             assert f"not valid for '{host}'; set etcd.tls.server.name" in refusal
@@ -113,7 +113,7 @@ async def test_a_server_that_does_not_speak_tls_is_named_as_such() -> None:
 
 @pytest.mark.parametrize("is_tls12", [False, True], ids=["tls1.3", "tls1.2"])
 async def test_a_missing_or_untrusted_client_certificate_is_named_as_such(is_tls12: bool) -> None:
-    async with Liar(EMPTY, tls=server_tls(wants_certificate=True, is_tls12=is_tls12)) as server:
+    async with ScriptedEtcd(EMPTY, tls=server_tls(wants_certificate=True, is_tls12=is_tls12)) as server:
         assert await revision_at(server.url, client_tls(**CLIENT_FILES)) == 7
         assert "set etcd.tls.certificate.file and etcd.tls.key.file" in await refusal_at(server.url, client_tls())
         assert len(server.requests) == 1
@@ -125,7 +125,7 @@ async def test_a_server_certificate_that_etcd_refuses_of_its_own_gateway_is_name
         'connection error: desc = \\"transport: authentication handshake failed: remote error: tls: bad certificate\\"'
     )
     answer = body(f'{{"error":"{error}","code":14,"message":"{error}"}}', "503 Service Unavailable")
-    async with Liar(answer, tls=server_tls()) as server:
+    async with ScriptedEtcd(answer, tls=server_tls()) as server:
         assert "must be valid for clients too (extended key usage clientAuth)" in await refusal_at(
             server.url, client_tls()
         )
@@ -142,7 +142,7 @@ async def test_a_response_that_is_cut_short_over_tls_is_refused() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
         writer.close()
 
-    async with Liar(cut, tls=server_tls()) as server:
+    async with ScriptedEtcd(cut, tls=server_tls()) as server:
         assert "closed connection without sending complete message body" in await refusal_at(server.url, client_tls())
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.cluster.liar import Liar, body
+from broker.cluster.scripted_etcd import ScriptedEtcd, body
 from broker.cluster.store_setups import world
 from semel_broker.cluster.etcd.gateway import EtcdRefusedError, Gateway, NotSentError
 from semel_broker.cluster.etcd.login import AuthenticateRequest, EtcdLogin
@@ -36,7 +36,7 @@ def refusal(message: str, code: int, status: str) -> Any:
 INVALID = refusal("etcdserver: invalid auth token", 16, "401 Unauthorized")
 
 
-def paths_and_tokens(server: Liar) -> list[tuple[str, str]]:
+def paths_and_tokens(server: ScriptedEtcd) -> list[tuple[str, str]]:
     """The path and the token of each request."""
     found = []
     for head in server.heads:
@@ -46,7 +46,7 @@ def paths_and_tokens(server: Liar) -> list[tuple[str, str]]:
     return found
 
 
-async def read(server: Liar, login: EtcdLogin | None) -> bytes:
+async def read(server: ScriptedEtcd, login: EtcdLogin | None) -> bytes:
     gateway = Gateway([server.url], login=login)
     try:
         return await gateway.call("/v3/kv/range", b"{}", SOON_S * 1000)
@@ -55,7 +55,7 @@ async def read(server: Liar, login: EtcdLogin | None) -> bytes:
 
 
 async def test_requests_carry_the_token_of_one_login() -> None:
-    async with Liar(token("one"), EMPTY) as server:
+    async with ScriptedEtcd(token("one"), EMPTY) as server:
         gateway = Gateway([server.url], login=EtcdLogin("semel", "secret"))
         for _ in range(3):
             await gateway.call("/v3/kv/range", b"{}", SOON_S * 1000)
@@ -64,7 +64,7 @@ async def test_requests_carry_the_token_of_one_login() -> None:
 
 
 async def test_without_a_user_no_token_is_asked_for() -> None:
-    async with Liar(EMPTY) as server:
+    async with ScriptedEtcd(EMPTY) as server:
         await read(server, None)
         assert paths_and_tokens(server) == [("/v3/kv/range", "")]
 
@@ -78,13 +78,13 @@ async def test_without_a_user_no_token_is_asked_for() -> None:
     ],
 )
 async def test_a_request_that_is_refused_for_its_token_is_sent_again_with_another(refused: Any) -> None:
-    async with Liar(token("one"), refused, token("two"), EMPTY) as server:
+    async with ScriptedEtcd(token("one"), refused, token("two"), EMPTY) as server:
         await read(server, EtcdLogin("semel", "secret"))
         assert [each for _, each in paths_and_tokens(server)] == ["", "one", "", "two"]
 
 
 async def test_a_token_that_stays_invalid_is_an_error_and_no_loop() -> None:
-    async with Liar(token("one"), INVALID, token("two"), INVALID) as server:
+    async with ScriptedEtcd(token("one"), INVALID, token("two"), INVALID) as server:
         with pytest.raises(EtcdRefusedError, match="invalid auth token"):
             await read(server, EtcdLogin("semel", "secret"))
         assert len(server.requests) == 4
@@ -106,7 +106,7 @@ async def test_callers_that_are_refused_together_share_the_next_login() -> None:
 
 async def test_a_refused_user_is_named_with_the_settings() -> None:
     wrong = refusal("etcdserver: authentication failed, invalid user ID or password", 3, "400 Bad Request")
-    async with Liar(wrong) as server:
+    async with ScriptedEtcd(wrong) as server:
         with pytest.raises(EtcdRefusedError, match=r"accept the user 'semel': correct etcd\.user and etcd\.password"):
             await read(server, EtcdLogin("semel", "secret"))
 
@@ -115,7 +115,7 @@ async def test_a_request_whose_login_is_not_answered_has_not_been_sent() -> None
     async def hang_up(writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
-    async with Liar(hang_up) as server:
+    async with ScriptedEtcd(hang_up) as server:
         with pytest.raises(NotSentError):
             await read(server, EtcdLogin("semel", "secret"))
 

@@ -76,7 +76,7 @@ class ProcessDiedError(Exception):
     pass
 
 
-class Side:
+class BrokerView:
     """The shared state as one broker has it besides its image."""
 
     def __init__(self, member: ControllerBroker, topics: Topics, users: UserStore) -> None:
@@ -101,7 +101,7 @@ class Side:
         return RequestContext(cast(Broker, self.broker), version, "", "", "")
 
 
-async def side(member: ControllerBroker) -> Side:
+async def side(member: ControllerBroker) -> BrokerView:
     disk = MemoryDisk()
     disk.mkdir("data")
     world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(member.node_id), disk=disk, log=member.log)
@@ -109,11 +109,11 @@ async def side(member: ControllerBroker) -> Side:
     config = load(overrides=[f"node.id={member.node_id}"])
     topics = await Topics.open(world=world, config=config, store=member.store, logs=logs, feed=member.feed)
     users = UserStore(member.store, member.feed, await shared_secret(member.store, UNKNOWN_USERS, world), member.log)
-    return Side(member, topics, users)
+    return BrokerView(member, topics, users)
 
 
 @pytest.fixture
-async def sides() -> AsyncIterator[list[Side]]:
+async def sides() -> AsyncIterator[list[BrokerView]]:
     """Two brokers; the image of the second one stands still until `when_late`."""
     cluster = ControllerCluster(SharedLocalStore())
     members = await cluster.start(1, 2)
@@ -121,11 +121,11 @@ async def sides() -> AsyncIterator[list[Side]]:
     await cluster.close()
 
 
-def stop_following(late: Side) -> None:
+def stop_following(late: BrokerView) -> None:
     late.member.store.watch_gate.clear()
 
 
-async def when_late(late: Side, asked: Coroutine[Any, Any, T]) -> T:
+async def when_late(late: BrokerView, asked: Coroutine[Any, Any, T]) -> T:
     """The outcome of a request to a broker that follows the store again only later."""
     task = asyncio.get_running_loop().create_task(asked)
     for _ in range(TURNS):
@@ -137,7 +137,7 @@ async def when_late(late: Side, asked: Coroutine[Any, Any, T]) -> T:
     return outcome
 
 
-async def test_acls_that_another_broker_has_answered_are_deleted(sides: list[Side]) -> None:
+async def test_acls_that_another_broker_has_answered_are_deleted(sides: list[BrokerView]) -> None:
     one, late = sides
     stop_following(late)
     await one.acls.create([DENIAL])
@@ -147,7 +147,7 @@ async def test_acls_that_another_broker_has_answered_are_deleted(sides: list[Sid
     assert (await one.member.store.list("acls/")).entries == ()
 
 
-async def dies_while_writing(side: Side, asked: Coroutine[Any, Any, Any]) -> Callable[[], Awaitable[int | None]]:
+async def dies_while_writing(side: BrokerView, asked: Coroutine[Any, Any, Any]) -> Callable[[], Awaitable[int | None]]:
     """End the broker's process when it has sent its first transaction.
 
     The store applies it when the result is called.
@@ -164,7 +164,7 @@ async def dies_while_writing(side: Side, asked: Coroutine[Any, Any, Any]) -> Cal
     return lambda: side.member.store.store.transact(*sent[0])
 
 
-async def test_an_acl_that_was_created_again_and_deleted_does_not_come_back(sides: list[Side]) -> None:
+async def test_an_acl_that_was_created_again_and_deleted_does_not_come_back(sides: list[BrokerView]) -> None:
     one, two = sides
     late = await dies_while_writing(one, one.acls.create([DENIAL]))
     await two.acls.create([DENIAL])
@@ -173,7 +173,7 @@ async def test_an_acl_that_was_created_again_and_deleted_does_not_come_back(side
     assert (await two.member.store.list("acls/")).entries == ()
 
 
-async def test_an_acl_that_was_deleted_again_and_created_stays(sides: list[Side]) -> None:
+async def test_an_acl_that_was_deleted_again_and_created_stays(sides: list[BrokerView]) -> None:
     one, two = sides
     await two.acls.create([DENIAL])
     await one.member.feed.barrier()
@@ -184,7 +184,7 @@ async def test_an_acl_that_was_deleted_again_and_created_stays(sides: list[Side]
     assert len((await two.member.store.list("acls/")).entries) == 1
 
 
-async def test_an_acl_is_not_created_late_once_a_deletion_has_found_nothing(sides: list[Side]) -> None:
+async def test_an_acl_is_not_created_late_once_a_deletion_has_found_nothing(sides: list[BrokerView]) -> None:
     one, two = sides
     late = await dies_while_writing(one, one.acls.create([DENIAL]))
     answer = await k31_delete_acls.handle(DeleteAclsRequest(filters=[EVERYTHING]), two.context())
@@ -193,7 +193,7 @@ async def test_an_acl_is_not_created_late_once_a_deletion_has_found_nothing(side
     assert (await two.member.store.list("acls/")).entries == ()
 
 
-async def test_a_credential_is_not_created_late_once_its_deletion_was_refused(sides: list[Side]) -> None:
+async def test_a_credential_is_not_created_late_once_its_deletion_was_refused(sides: list[BrokerView]) -> None:
     one, two = sides
     late = await dies_while_writing(one, one.users.alter([put("alice", SHA_256, 4096, b"s", bytes(32))]))
     deletion = AlterUserScramCredentialsRequestDeletion(name="alice", mechanism=SHA_256)
@@ -204,7 +204,7 @@ async def test_a_credential_is_not_created_late_once_its_deletion_was_refused(si
     assert two.users.names == []
 
 
-async def test_an_old_password_does_not_come_back(sides: list[Side]) -> None:
+async def test_an_old_password_does_not_come_back(sides: list[BrokerView]) -> None:
     one, two = sides
     late = await dies_while_writing(one, one.users.alter([put("alice", SHA_256, 4096, b"old", bytes(32))]))
     await two.users.alter([put("alice", SHA_256, 4096, b"new", bytes(32))])
@@ -215,7 +215,7 @@ async def test_an_old_password_does_not_come_back(sides: list[Side]) -> None:
     assert two.users.names == []
 
 
-async def test_a_topic_is_not_created_late_once_its_deletion_has_found_none(sides: list[Side]) -> None:
+async def test_a_topic_is_not_created_late_once_its_deletion_has_found_none(sides: list[BrokerView]) -> None:
     one, two = sides
     late = await dies_while_writing(one, one.topics.create(NewTopic(name="t")))
     with pytest.raises(KafkaError, match="there is no topic 't'"):
@@ -224,7 +224,7 @@ async def test_a_topic_is_not_created_late_once_its_deletion_has_found_none(side
     assert two.topics.names() == []
 
 
-async def test_a_topic_that_was_created_again_and_deleted_does_not_come_back(sides: list[Side]) -> None:
+async def test_a_topic_that_was_created_again_and_deleted_does_not_come_back(sides: list[BrokerView]) -> None:
     one, two = sides
     late = await dies_while_writing(one, one.topics.create(NewTopic(name="t")))
     await two.topics.create(NewTopic(name="t"))
@@ -233,7 +233,7 @@ async def test_a_topic_that_was_created_again_and_deleted_does_not_come_back(sid
     assert two.topics.names() == []
 
 
-async def test_a_topic_that_was_answered_to_exist_is_not_deleted_late(sides: list[Side]) -> None:
+async def test_a_topic_that_was_answered_to_exist_is_not_deleted_late(sides: list[BrokerView]) -> None:
     one, two = sides
     await two.topics.create(NewTopic(name="t"))
     await one.member.feed.barrier()
@@ -245,7 +245,7 @@ async def test_a_topic_that_was_answered_to_exist_is_not_deleted_late(sides: lis
     assert two.topics.names() == ["t"]
 
 
-async def test_a_topic_does_not_grow_late_once_its_growth_was_refused(sides: list[Side]) -> None:
+async def test_a_topic_does_not_grow_late_once_its_growth_was_refused(sides: list[BrokerView]) -> None:
     one, two = sides
     await two.topics.create(NewTopic(name="t", partitions=4))
     await one.member.feed.barrier()
@@ -257,7 +257,7 @@ async def test_a_topic_does_not_grow_late_once_its_growth_was_refused(sides: lis
     assert two.topics.required("t").partition_count == 4
 
 
-async def test_a_reassignment_does_not_begin_late_once_there_was_none_to_cancel(sides: list[Side]) -> None:
+async def test_a_reassignment_does_not_begin_late_once_there_was_none_to_cancel(sides: list[BrokerView]) -> None:
     one, two = sides
     await two.topics.create(NewTopic(name="t", assignments={0: [1]}))
     await one.member.feed.barrier()
@@ -268,7 +268,7 @@ async def test_a_reassignment_does_not_begin_late_once_there_was_none_to_cancel(
     assert two.topics.view("t", 0).reassignment is None
 
 
-async def test_a_reassignment_does_not_begin_late_once_another_one_had_nothing_to_move(sides: list[Side]) -> None:
+async def test_a_reassignment_does_not_begin_late_once_another_one_had_nothing_to_move(sides: list[BrokerView]) -> None:
     one, two = sides
     await two.topics.create(NewTopic(name="t", assignments={0: [1]}))
     await one.member.feed.barrier()
@@ -282,7 +282,7 @@ SLOW = [(PRODUCER_BYTE_RATE, 1024.0, False)]
 UNLIMITED = [(PRODUCER_BYTE_RATE, 0.0, True)]
 
 
-async def test_a_quota_is_not_set_late_once_there_was_none_to_remove(sides: list[Side]) -> None:
+async def test_a_quota_is_not_set_late_once_there_was_none_to_remove(sides: list[BrokerView]) -> None:
     one, two = sides
     late = await dies_while_writing(one, one.quotas.alter(ALICE, SLOW))
     await two.quotas.alter(ALICE, UNLIMITED)
@@ -290,7 +290,7 @@ async def test_a_quota_is_not_set_late_once_there_was_none_to_remove(sides: list
     assert two.quotas.find(QuotaFilter()) == []
 
 
-async def test_a_quota_that_was_set_again_and_removed_does_not_come_back(sides: list[Side]) -> None:
+async def test_a_quota_that_was_set_again_and_removed_does_not_come_back(sides: list[BrokerView]) -> None:
     one, two = sides
     late = await dies_while_writing(one, one.quotas.alter(ALICE, SLOW))
     await two.quotas.alter(ALICE, SLOW)
@@ -299,7 +299,7 @@ async def test_a_quota_that_was_set_again_and_removed_does_not_come_back(sides: 
     assert two.quotas.find(QuotaFilter()) == []
 
 
-async def test_a_quota_is_not_removed_late_once_it_was_set_to_what_it_is(sides: list[Side]) -> None:
+async def test_a_quota_is_not_removed_late_once_it_was_set_to_what_it_is(sides: list[BrokerView]) -> None:
     one, two = sides
     await two.quotas.alter(ALICE, SLOW)
     await one.member.feed.barrier()
@@ -309,7 +309,7 @@ async def test_a_quota_is_not_removed_late_once_it_was_set_to_what_it_is(sides: 
     assert two.quotas.find(QuotaFilter()) == [(ALICE, {PRODUCER_BYTE_RATE: 1024.0})]
 
 
-async def test_settings_are_not_given_late_once_there_were_none_to_remove(sides: list[Side]) -> None:
+async def test_settings_are_not_given_late_once_there_were_none_to_remove(sides: list[BrokerView]) -> None:
     one, two = sides
     late = await dies_while_writing(one, alter_group(one, {"consumer.session.timeout.ms": "46000"}))
     await alter_group(two, {})
@@ -317,7 +317,7 @@ async def test_settings_are_not_given_late_once_there_were_none_to_remove(sides:
     assert dynamic_configs.groups_with_settings(two.member.feed.image) == []
 
 
-async def test_settings_that_were_given_again_and_removed_do_not_come_back(sides: list[Side]) -> None:
+async def test_settings_that_were_given_again_and_removed_do_not_come_back(sides: list[BrokerView]) -> None:
     one, two = sides
     late = await dies_while_writing(one, alter_group(one, {"consumer.session.timeout.ms": "46000"}))
     await alter_group(two, {"consumer.session.timeout.ms": "47000"})
@@ -326,7 +326,7 @@ async def test_settings_that_were_given_again_and_removed_do_not_come_back(sides
     assert dynamic_configs.groups_with_settings(two.member.feed.image) == []
 
 
-async def test_brokers_that_delete_and_create_topics_at_once_all_succeed(sides: list[Side]) -> None:
+async def test_brokers_that_delete_and_create_topics_at_once_all_succeed(sides: list[BrokerView]) -> None:
     names = [f"t{number}" for number in range(60)]
     await asyncio.gather(*(sides[0].topics.create(NewTopic(name=name)) for name in names))
     await asyncio.gather(*(side.member.feed.barrier() for side in sides))
@@ -337,18 +337,18 @@ async def test_brokers_that_delete_and_create_topics_at_once_all_succeed(sides: 
     assert all(name.startswith("other") for name in sides[0].topics.names())
 
 
-def operations(side: Side) -> Operations:
+def operations(side: BrokerView) -> Operations:
     turns = Turns(asyncio.get_running_loop(), monotonic)
     return Operations(side.member.store, side.member.feed, side.member.log, turns.slices())
 
 
-async def alter_group(side: Side, configs: dict[str, str]) -> None:
+async def alter_group(side: BrokerView, configs: dict[str, str]) -> None:
     """Replace all settings of the group g."""
     store, feed = side.member.store, side.member.feed
     await dynamic_configs.alter_group(store, feed, side.topics._config, "g", lambda _: configs)
 
 
-async def test_brokers_that_change_acls_at_once_all_succeed(sides: list[Side]) -> None:
+async def test_brokers_that_change_acls_at_once_all_succeed(sides: list[BrokerView]) -> None:
     acls = [msgspec.structs.replace(DENIAL, name=str(index)) for index in range(300)]
     await asyncio.gather(*(sides[index % 2].acls.create(acls[index::20]) for index in range(20)))
     await asyncio.gather(*(side.member.feed.barrier() for side in sides))
@@ -357,7 +357,7 @@ async def test_brokers_that_change_acls_at_once_all_succeed(sides: list[Side]) -
     assert (await sides[0].member.store.list("acls/")).entries == ()
 
 
-async def test_the_credentials_of_a_user_are_written_together(sides: list[Side]) -> None:
+async def test_the_credentials_of_a_user_are_written_together(sides: list[BrokerView]) -> None:
     one, _ = sides
     first = [put("a", SHA_256, 4096, b"s", bytes(32))]
     await one.users.alter(
@@ -369,7 +369,7 @@ async def test_the_credentials_of_a_user_are_written_together(sides: list[Side])
     assert all(names.count(name) == len(ScramMechanism) for names in written for name in names if name != "a")
 
 
-async def test_no_acl_is_deleted_while_the_store_is_out_of_reach(sides: list[Side]) -> None:
+async def test_no_acl_is_deleted_while_the_store_is_out_of_reach(sides: list[BrokerView]) -> None:
     _, late = sides
     late.member.store.failing.append(StoreUnavailableError("nobody answers"))
     unknown = msgspec.structs.replace(EVERYTHING, operation=0)
@@ -378,7 +378,7 @@ async def test_no_acl_is_deleted_while_the_store_is_out_of_reach(sides: list[Sid
     assert all("nobody answers" in (result.error_message or "") for result in answer.filter_results)
 
 
-async def test_a_credential_that_another_broker_has_answered_is_deleted(sides: list[Side]) -> None:
+async def test_a_credential_that_another_broker_has_answered_is_deleted(sides: list[BrokerView]) -> None:
     one, late = sides
     stop_following(late)
     await one.users.alter([put("alice", ScramMechanism.SCRAM_SHA_256, 4096, b"s", bytes(32))])
@@ -391,7 +391,7 @@ async def test_a_credential_that_another_broker_has_answered_is_deleted(sides: l
     assert [row.error_code for row in again.results] == [ErrorCode.RESOURCE_NOT_FOUND]
 
 
-async def test_a_quota_that_another_broker_has_removed_is_set_again(sides: list[Side]) -> None:
+async def test_a_quota_that_another_broker_has_removed_is_set_again(sides: list[BrokerView]) -> None:
     one, late = sides
     await late.quotas.alter(ALICE, [(PRODUCER_BYTE_RATE, 5.0, False)])
     await one.member.feed.barrier()
@@ -401,7 +401,7 @@ async def test_a_quota_that_another_broker_has_removed_is_set_again(sides: list[
     assert late.quotas.find(QuotaFilter()) == [(ALICE, {PRODUCER_BYTE_RATE: 5.0})]
 
 
-async def test_a_topic_that_another_broker_has_created_is_deleted(sides: list[Side]) -> None:
+async def test_a_topic_that_another_broker_has_created_is_deleted(sides: list[BrokerView]) -> None:
     one, late = sides
     stop_following(late)
     await one.topics.create(NewTopic(name="t"))
@@ -411,7 +411,7 @@ async def test_a_topic_that_another_broker_has_created_is_deleted(sides: list[Si
     assert late.topics.names() == []
 
 
-async def test_a_topic_that_another_broker_has_created_is_changed(sides: list[Side]) -> None:
+async def test_a_topic_that_another_broker_has_created_is_changed(sides: list[BrokerView]) -> None:
     one, late = sides
     stop_following(late)
     await one.topics.create(NewTopic(name="t", partitions=1))
@@ -423,7 +423,7 @@ async def test_a_topic_that_another_broker_has_created_is_changed(sides: list[Si
     assert changed.configs == {"retention.ms": "7"}
 
 
-async def test_a_topic_that_another_broker_has_made_anew_with_fewer_partitions_grows(sides: list[Side]) -> None:
+async def test_a_topic_that_another_broker_has_made_anew_with_fewer_partitions_grows(sides: list[BrokerView]) -> None:
     one, late = sides
     await late.topics.create(NewTopic(name="t", partitions=5))
     await one.member.feed.barrier()
@@ -434,7 +434,7 @@ async def test_a_topic_that_another_broker_has_made_anew_with_fewer_partitions_g
     assert grown.partition_count == 3
 
 
-async def test_a_topic_that_another_broker_has_deleted_is_created_anew(sides: list[Side]) -> None:
+async def test_a_topic_that_another_broker_has_deleted_is_created_anew(sides: list[BrokerView]) -> None:
     one, late = sides
     first = await late.topics.create(NewTopic(name="t"))
     await one.member.feed.barrier()
@@ -444,7 +444,7 @@ async def test_a_topic_that_another_broker_has_deleted_is_created_anew(sides: li
     assert created.topic_id != first.topic_id
 
 
-async def test_what_is_refused_on_the_old_image_is_refused_on_the_current_one(sides: list[Side]) -> None:
+async def test_what_is_refused_on_the_old_image_is_refused_on_the_current_one(sides: list[BrokerView]) -> None:
     one, late = sides
     stop_following(late)
     await one.topics.create(NewTopic(name="t"))
@@ -462,7 +462,7 @@ async def test_what_is_refused_on_the_old_image_is_refused_on_the_current_one(si
     assert len(late.member.store.transactions) == before  # an illegal name costs no write to the store
 
 
-async def test_a_reassignment_that_another_broker_has_answered_is_listed(sides: list[Side]) -> None:
+async def test_a_reassignment_that_another_broker_has_answered_is_listed(sides: list[BrokerView]) -> None:
     one, late = sides
     topic = await one.topics.create(NewTopic(name="t", partitions=1))
     await late.member.feed.barrier()
@@ -474,7 +474,7 @@ async def test_a_reassignment_that_another_broker_has_answered_is_listed(sides: 
     assert [topic.name for topic in answer.topics] == ["t"]
 
 
-async def test_of_two_brokers_that_start_at_once_one_makes_the_first_user(sides: list[Side]) -> None:
+async def test_of_two_brokers_that_start_at_once_one_makes_the_first_user(sides: list[BrokerView]) -> None:
     one, late = sides
     stop_following(late)
     world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=MemoryDisk())
@@ -485,7 +485,7 @@ async def test_of_two_brokers_that_start_at_once_one_makes_the_first_user(sides:
     assert "bootstrap_user_not_made" in late.member.log.events()
 
 
-async def test_settings_are_in_force_here_when_they_are_answered(sides: list[Side]) -> None:
+async def test_settings_are_in_force_here_when_they_are_answered(sides: list[BrokerView]) -> None:
     _, late = sides
     stop_following(late)
     store, feed, config = late.member.store, late.member.feed, late.topics._config
@@ -497,7 +497,7 @@ async def test_settings_are_in_force_here_when_they_are_answered(sides: list[Sid
     assert config.dynamic_default["log.retention.ms"] == "77"
 
 
-async def test_settings_do_not_change_while_the_store_is_out_of_reach(sides: list[Side]) -> None:
+async def test_settings_do_not_change_while_the_store_is_out_of_reach(sides: list[BrokerView]) -> None:
     _, late = sides
     store, feed, config = late.member.store, late.member.feed, late.topics._config
     store.failing.append(StoreUnavailableError("nobody answers"))

@@ -270,7 +270,7 @@ async def test_an_answer_that_got_lost_is_not_taken_for_a_refusal(local: Control
     assert await local.state(topic_id, 1) == PartitionState(2, 4, [1, 2])
 
 
-async def test_while_the_store_is_away_one_is_told_to_try_again(local: ControllerCluster) -> None:
+async def test_an_operation_without_the_store_is_refused_with_a_retriable_error(local: ControllerCluster) -> None:
     one, *_ = await local.start(1, 2, 3)
     topic_id = await local.topic([1, 2])
     await put_state(local, topic_id, 0, PartitionState(2, 3, [1, 2]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
-from broker.cluster.images import TOPIC, TOPIC_ID, Sketch
+from broker.cluster.images import TOPIC, TOPIC_ID, ImageBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.cluster import reassignments, records
@@ -18,40 +18,40 @@ from semel_broker.cluster.store import ABSENT, Expect
 from semel_protocol.errors import ErrorCode, KafkaError
 
 
-def alter(sketch: Sketch, targets: Mapping[int, Sequence[int] | None]) -> Step | None:
+def alter(sketch: ImageBuilder, targets: Mapping[int, Sequence[int] | None]) -> Step | None:
     step, refused = reassignments.alter(sketch.image, topic_of(sketch), targets)
     for error in refused.values():
         raise error
     return step
 
 
-def topic_of(sketch: Sketch) -> StoredValue[TopicRecord]:
+def topic_of(sketch: ImageBuilder) -> StoredValue[TopicRecord]:
     stored = sketch.image.topic(TOPIC)
     assert stored is not None
     return stored
 
 
-def go(sketch: Sketch, target: Sequence[int], index: int = 0) -> None:
+def go(sketch: ImageBuilder, target: Sequence[int], index: int = 0) -> None:
     step = alter(sketch, {index: target})
     assert step is not None
     sketch.write([step])
 
 
-def back(sketch: Sketch, index: int = 0) -> None:
+def back(sketch: ImageBuilder, index: int = 0) -> None:
     step = alter(sketch, {index: None})
     assert step is not None
     sketch.write([step])
 
 
-def end(sketch: Sketch) -> int:
+def end(sketch: ImageBuilder) -> int:
     places = [view.place for view in sketch.image.partitions()]
     return sketch.write(finish(sketch.image, BrokerStates.of(sketch.image), places))
 
 
 @pytest.fixture
-def five() -> Sketch:
+def five() -> ImageBuilder:
     """Brokers 1 to 5; a partition on 1 and 2, led by 1."""
-    sketch = Sketch()
+    sketch = ImageBuilder()
     sketch.lives(1, 2, 3, 4, 5)
     sketch.topic([1, 2])
     return sketch
@@ -59,7 +59,7 @@ def five() -> Sketch:
 
 @pytest.mark.proves("leader-that-has-gone")
 @pytest.mark.parametrize("way", ["there", "back"])
-def test_who_comes_to_lead_by_it_has_to_be_there_still(five: Sketch, way: str) -> None:
+def test_the_replica_that_is_to_lead_has_to_be_live(five: ImageBuilder, way: str) -> None:
     go(five, [3, 4])
     five.state(1, 0, [1, 2, 3, 4])
     if way == "there":
@@ -76,7 +76,7 @@ def test_who_comes_to_lead_by_it_has_to_be_there_still(five: Sketch, way: str) -
         five.write([step])
 
 
-def test_while_it_is_on_its_way_the_replicas_are_both_and_nothing_else_has_changed(five: Sketch) -> None:
+def test_while_it_is_on_its_way_the_replicas_are_both_and_nothing_else_has_changed(five: ImageBuilder) -> None:
     go(five, [3, 2])
     view = five.view()
     assert list(view.replicas) == [3, 2, 1]
@@ -86,7 +86,7 @@ def test_while_it_is_on_its_way_the_replicas_are_both_and_nothing_else_has_chang
     assert [moving.place for moving in five.image.reassignments()] == [(TOPIC_ID, 0)]
 
 
-def test_it_ends_once_the_whole_target_is_in_sync(five: Sketch) -> None:
+def test_it_ends_once_the_whole_target_is_in_sync(five: ImageBuilder) -> None:
     go(five, [3, 4])
     five.state(1, 0, [1, 2, 3])
     assert end(five) == 0
@@ -99,14 +99,14 @@ def test_it_ends_once_the_whole_target_is_in_sync(five: Sketch) -> None:
     assert end(five) == 0
 
 
-def test_a_leader_that_stays_leads_on_in_its_epoch(five: Sketch) -> None:
+def test_a_leader_that_stays_leads_on_in_its_epoch(five: ImageBuilder) -> None:
     go(five, [2, 1, 3])
     five.state(1, 4, [1, 2, 3])
     end(five)
     assert five.view().state == PartitionState(1, 4, [1, 2, 3])
 
 
-def test_it_does_not_end_on_the_strength_of_an_isr_that_has_shrunk_meanwhile(five: Sketch) -> None:
+def test_it_does_not_end_on_the_strength_of_an_isr_that_has_shrunk_meanwhile(five: ImageBuilder) -> None:
     go(five, [3, 4])
     five.state(1, 0, [1, 2, 3, 4])
     steps = finish(five.image, BrokerStates.of(five.image), [(TOPIC_ID, 0)])
@@ -115,27 +115,27 @@ def test_it_does_not_end_on_the_strength_of_an_isr_that_has_shrunk_meanwhile(fiv
         five.write(steps)
 
 
-def test_fewer_replicas_need_nobody_to_catch_up(five: Sketch) -> None:
+def test_fewer_replicas_need_no_replica_to_catch_up(five: ImageBuilder) -> None:
     go(five, [2])
     assert end(five) == 1
     assert list(five.view().replicas) == [2]
     assert five.view().state == PartitionState(2, 1, [2])
 
 
-def test_another_order_alone_is_a_reassignment_too(five: Sketch) -> None:
+def test_another_order_alone_is_a_reassignment_too(five: ImageBuilder) -> None:
     go(five, [2, 1])
     assert end(five) == 1
     assert list(five.view().replicas) == [2, 1]
     assert five.view().state == PartitionState(1, 0, [1, 2])
 
 
-def test_where_it_is_already_there_is_nothing_to_begin(five: Sketch) -> None:
+def test_where_it_is_already_there_is_nothing_to_begin(five: ImageBuilder) -> None:
     assert alter(five, {0: [1, 2]}) is None
     go(five, [3, 4])
     assert alter(five, {0: [3, 4]}) is None
 
 
-def test_it_does_not_end_while_nobody_of_the_target_lives(five: Sketch) -> None:
+def test_it_does_not_end_while_no_target_replica_is_live(five: ImageBuilder) -> None:
     go(five, [3])
     five.state(1, 0, [1, 2, 3])
     five.dies(3)
@@ -145,7 +145,7 @@ def test_it_does_not_end_while_nobody_of_the_target_lives(five: Sketch) -> None:
     assert end(five) == 0
 
 
-def test_a_leaving_broker_of_the_target_is_not_made_leader_if_there_is_another(five: Sketch) -> None:
+def test_a_leaving_broker_of_the_target_is_not_made_leader_if_there_is_another(five: ImageBuilder) -> None:
     go(five, [3, 4])
     five.state(1, 0, [1, 2, 3, 4])
     five.leaves(3)
@@ -153,7 +153,7 @@ def test_a_leaving_broker_of_the_target_is_not_made_leader_if_there_is_another(f
     assert five.view().state == PartitionState(4, 1, [3, 4])
 
 
-def test_a_new_aim_keeps_what_there_was_in_the_beginning(five: Sketch) -> None:
+def test_a_new_aim_keeps_what_there_was_in_the_beginning(five: ImageBuilder) -> None:
     go(five, [3, 4])
     go(five, [5])
     view = five.view()
@@ -167,7 +167,7 @@ def test_a_new_aim_keeps_what_there_was_in_the_beginning(five: Sketch) -> None:
 # --- going back ---
 
 
-def test_going_back_restores_the_replicas_and_drops_the_others_from_the_isr(five: Sketch) -> None:
+def test_going_back_restores_the_replicas_and_drops_the_others_from_the_isr(five: ImageBuilder) -> None:
     go(five, [3, 4])
     five.state(1, 2, [1, 2, 3])
     back(five)
@@ -177,7 +177,7 @@ def test_going_back_restores_the_replicas_and_drops_the_others_from_the_isr(five
     assert view.reassignment is None
 
 
-def test_going_back_takes_the_leadership_from_a_broker_that_was_new(five: Sketch) -> None:
+def test_going_back_takes_the_leadership_from_a_broker_that_was_new(five: ImageBuilder) -> None:
     go(five, [3, 2])
     five.state(3, 5, [3, 2])
     back(five)
@@ -185,7 +185,7 @@ def test_going_back_takes_the_leadership_from_a_broker_that_was_new(five: Sketch
 
 
 @pytest.mark.proves("reassignment-loses-records")
-def test_there_is_no_way_back_that_would_lose_records(five: Sketch) -> None:
+def test_there_is_no_way_back_that_would_lose_records(five: ImageBuilder) -> None:
     go(five, [3, 4])
     five.state(3, 5, [3])
     with pytest.raises(KafkaError) as caught:
@@ -198,7 +198,7 @@ def test_there_is_no_way_back_that_would_lose_records(five: Sketch) -> None:
     assert caught.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_going_back_from_nowhere(five: Sketch) -> None:
+def test_going_back_from_nowhere(five: ImageBuilder) -> None:
     with pytest.raises(KafkaError) as caught:
         alter(five, {0: None})
     assert caught.value.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
@@ -208,20 +208,20 @@ def test_going_back_from_nowhere(five: Sketch) -> None:
 
 
 @pytest.mark.parametrize("target", [[], [1, 1], [9], [-1, 1]])
-def test_a_target_that_cannot_be(five: Sketch, target: list[int]) -> None:
+def test_a_target_that_cannot_be(five: ImageBuilder, target: list[int]) -> None:
     with pytest.raises(KafkaError) as caught:
         check(five.view(), target, five.image)
     assert caught.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_a_replica_that_is_away_may_stay_one_but_not_become_one(five: Sketch) -> None:
+def test_a_replica_that_is_away_may_stay_one_but_not_become_one(five: ImageBuilder) -> None:
     five.dies(2, 3)
     check(five.view(), [1, 2], five.image)
     with pytest.raises(KafkaError, match="there is no broker 3 now; the brokers are \\[1, 4, 5\\]"):
         check(five.view(), [1, 3], five.image)
 
 
-def test_kip860_the_number_of_replicas_may_be_kept_as_it_is(five: Sketch) -> None:
+def test_kip860_the_number_of_replicas_may_be_kept_as_it_is(five: ImageBuilder) -> None:
     check(five.view(), [3, 4], five.image, may_change_factor=False)
     with pytest.raises(KafkaError) as caught:
         check(five.view(), [3, 4, 5], five.image, may_change_factor=False)
@@ -231,7 +231,7 @@ def test_kip860_the_number_of_replicas_may_be_kept_as_it_is(five: Sketch) -> Non
 
 
 def test_reassignments_that_do_not_fit_one_transaction_end_in_several() -> None:
-    sketch = Sketch()
+    sketch = ImageBuilder()
     sketch.lives(1, 2)
     sketch.topic(*[[1, 2]] * (PARTITIONS_PER_STEP + 3))
     for index in range(PARTITIONS_PER_STEP + 3):
@@ -264,7 +264,7 @@ moves = st.lists(
 def test_a_reassignment_makes_no_broker_leader_or_in_sync_that_lacks_records(
     first: list[int], moves: list[tuple[str, object]]
 ) -> None:
-    sketch = Sketch()
+    sketch = ImageBuilder()
     sketch.lives(*NODES)
     sketch.topic(first)
     for move, about in moves:
@@ -309,7 +309,7 @@ def test_a_reassignment_makes_no_broker_leader_or_in_sync_that_lacks_records(
             assert all(node_id in view.replicas for node_id in (*reassignment.target, *reassignment.original))
 
 
-def test_only_one_of_two_concurrent_reassignments_succeeds(five: Sketch) -> None:
+def test_only_one_of_two_concurrent_reassignments_succeeds(five: ImageBuilder) -> None:
     one = alter(five, {0: [3]})
     other = alter(five, {0: [4]})
     assert one is not None

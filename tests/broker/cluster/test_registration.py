@@ -293,7 +293,7 @@ async def test_a_clean_stop_leaves_only_the_admission_in_the_store(cluster: Cont
     await one.stop()
     assert [entry.key for entry in (await cluster.shared_store.hand.list("")).entries] == ["admissions/1"]
     assert not one.registration.is_valid()
-    assert one.heard == ["admitted"], "nobody has lost anything"
+    assert one.heard == ["admitted"], "no broker has lost its session"
 
 
 async def test_a_broker_that_stops_while_it_registers_leaves_nothing(local: ControllerCluster) -> None:
@@ -354,5 +354,5 @@ async def test_a_crashed_broker_is_replaced_when_its_session_has_expired(
     deadline = one.registration.deadline
     await one.kill(expire=False)
     await until(lambda: two.image.leader(topic_id, 0) == 2)
-    assert monotonic() > deadline, "nobody may be elected before the dead one would have known"
+    assert monotonic() > deadline, "no election before the deadline of the dead one"
     await cluster.close()

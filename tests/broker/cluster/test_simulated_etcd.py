@@ -19,7 +19,7 @@ TTL_S = 3_600
 namespaces = count()
 
 
-class Both:
+class BothEtcds:
     """Sends every request to both. Revisions and leases are compared relative to the first one."""
 
     def __init__(self, process: EtcdProcess) -> None:
@@ -84,7 +84,7 @@ def _text(data: bytes) -> str:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_simulated_etcd_answers_as_a_real_one(etcd_process: EtcdProcess, seed: int) -> None:
-    rng, both = Random(seed), Both(etcd_process)
+    rng, both = Random(seed), BothEtcds(etcd_process)
     keys = [b"a", b"b", b"c/1", b"c/2"]
     revision_of = dict.fromkeys(keys, 0)
     leases = [both.grant()]
@@ -108,6 +108,6 @@ def test_the_simulated_etcd_answers_as_a_real_one(etcd_process: EtcdProcess, see
     assert both.etcd.revision > STEPS / 4
 
 
-def _revoke(both: Both, lease: int) -> None:
+def _revoke(both: BothEtcds, lease: int) -> None:
     both.process.call("/v3/lease/revoke", {"ID": both.leases[lease]})
     both.etcd.revoke(lease)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.cluster.brokers import Notes
+from broker.cluster.brokers import RecordedLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.cluster.steps import Step, log_steps, pack
@@ -50,7 +50,7 @@ def test_each_transaction_holds_as_many_steps_as_fit(steps: list[Step], size_max
 def test_many_steps_of_a_kind_are_logged_as_a_count() -> None:
     steps = [Step(expects=(), changes=(), what="isr_shrunk", facts={"partition": i}) for i in range(9)]
     more = [Step(expects=(), changes=(), what="leader_elected", facts={"partition": i}) for i in range(5, 7)]
-    few, many = Notes(), Notes()
+    few, many = RecordedLog(), RecordedLog()
     log_steps(few, steps[:2])
     log_steps(many, [*steps, *more])
     assert few.lines == [("isr_shrunk", {"partition": 0}), ("isr_shrunk", {"partition": 1})]

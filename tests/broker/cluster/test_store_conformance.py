@@ -204,7 +204,7 @@ async def test_no_change_is_left_out_between_a_listing_and_its_watch(store: Stor
         last, watch = listing.revision, store.watch("k/", listing.revision)
         while last < base + count:
             for each in (await following(watch)).changes:
-                assert last <= each.revision <= last + 1, "a transaction was told twice, or left out"
+                assert last <= each.revision <= last + 1, "a transaction came twice, or was left out"
                 last = each.revision
                 if isinstance(each, RemovedKey):
                     seen.pop(each.key)
@@ -361,7 +361,7 @@ async def test_all_answered_changes_are_there_after_a_crash(store_setup: StoreSe
     assert await again.transact([Expect("k/7", revisions[7])], [Put("k/7", b"new")]) == revisions[-1] + 1
 
 
-async def test_a_watch_goes_on_without_a_gap_after_a_crash(store_setup: StoreSetup, store: Store) -> None:
+async def test_a_watch_continues_without_a_gap_after_a_crash(store_setup: StoreSetup, store: Store) -> None:
     """The old watch continues if the store has survived. Otherwise the client lists and watches again."""
     first = await put(store, "k/1")
     watch = store.watch("k/", first)

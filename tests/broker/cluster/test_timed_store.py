@@ -9,7 +9,7 @@ from semel_broker.cluster.timed_store import TimedStore
 from semel_storage.disk.memory_disk import MemoryDisk
 
 
-class Ticks:
+class TickingClock:
     """A clock that advances by one second at each call."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ async def test_answers_are_timed_by_operation() -> None:
     """They feed the metric store_request_seconds."""
     disk = MemoryDisk()
     disk.mkdir("data")
-    store = TimedStore(LocalStore.open(disk, "data/semel.store"), Ticks())
+    store = TimedStore(LocalStore.open(disk, "data/semel.store"), TickingClock())
     await store.transact([], [Put("a", b"1")])
     assert await store.get("a") is not None
     assert await store.get("b") is None
@@ -44,7 +44,7 @@ async def test_requests_without_an_answer_are_counted_by_themselves(monkeypatch:
         raise StoreUnavailableError("no etcd")
 
     monkeypatch.setattr(inner, "get", unavailable)
-    store = TimedStore(inner, Ticks())
+    store = TimedStore(inner, TickingClock())
     with pytest.raises(StoreUnavailableError):
         await store.get("a")
     assert store.counters.failed == {"get": 1}

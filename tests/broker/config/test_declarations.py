@@ -11,12 +11,12 @@ Level = Annotated[int, Meta(ge=1)]
 
 
 def test_a_declaration_has_bounds_and_a_doc() -> None:
-    class Right(msgspec.Struct):
+    class RightDeclaration(msgspec.Struct):
         level: Annotated[Level | None, Meta(le=9), Doc("A level.")] = None
         names: Annotated[tuple[Literal["a", "b"], ...] | None, Doc("Names.")] = None
         beside: int = 0
 
-    assert list(settings_of(Right)) == ["level", "names"]
+    assert list(settings_of(RightDeclaration)) == ["level", "names"]
 
 
 def test_a_second_type_in_a_declaration_is_refused() -> None:

@@ -41,7 +41,7 @@ from support.virtual_time import loop_time
 
 VERIFY, MARKERS = 24, 27
 PARTITIONS = 2
-"""Of each internal topic: broker 1 leads the first, broker 2 the second."""
+"""The partitions of each internal topic: broker 1 leads the first, broker 2 the second."""
 
 Act = Callable[[], Awaitable[Any]]
 

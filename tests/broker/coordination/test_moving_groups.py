@@ -121,7 +121,7 @@ async def test_aiokafka_finds_committed_offsets_at_the_next_coordinator(nodes: C
 
 
 @pytest.mark.proves("moved-group")
-async def test_members_go_on_with_their_generation_at_the_next_coordinator(nodes: CoordinatorCluster) -> None:
+async def test_members_continue_with_their_generation_at_the_next_coordinator(nodes: CoordinatorCluster) -> None:
     one, two = await nodes.open(1, 2)
     member = WireMember(await one.wire(), nodes.name_at(0, "g"))
     await member.enter()

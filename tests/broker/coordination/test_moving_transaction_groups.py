@@ -101,7 +101,7 @@ async def test_a_decision_continues_at_the_next_coordinator_and_a_retry_gets_its
     await until_all(one, members, "PrepareCommit")
     assert is_open(two, 1)
     await nodes.move(TRANSACTION_STATE, 0, 2)
-    assert not (await deciding).already, "decided, whoever tells the partitions"
+    assert not (await deciding).already, "decided, whichever coordinator sends the markers"
     await until_all(two, members, "CompleteCommit")
     assert [is_open(one, 0), is_open(two, 1)] == [False, False]
     again = await decide(two, group, step.epoch, "q:0", *members)

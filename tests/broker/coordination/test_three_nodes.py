@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from broker.cluster.brokers import Notes, until
+from broker.cluster.brokers import RecordedLog, until
 from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
 from semel.errors import KafkaError
 from semel_broker.cluster.local_store import LocalStore
@@ -31,7 +31,7 @@ SETTINGS = {
 RECORDS = 200
 
 
-class Shared:
+class StoreOfThreeNodes:
     """One store for all brokers. None of them closes it."""
 
     def __init__(self, store: LocalStore) -> None:
@@ -51,7 +51,7 @@ class Nodes:
         self.store = LocalStore.open(disk, "data/semel.store")
         self.disks = {node_id: MemoryDisk() for node_id in (1, 2, 3)}
         self.nodes: dict[int, Node] = {}
-        self.logs: dict[int, Notes] = {node_id: Notes() for node_id in self.disks}
+        self.logs: dict[int, RecordedLog] = {node_id: RecordedLog() for node_id in self.disks}
         self.ports: dict[int, int] = {}
 
     async def start(self, node_id: int) -> None:
@@ -70,7 +70,7 @@ class Nodes:
             "port": str(self.ports.get(node_id, 0)),
         }
         config = load(overrides=[f"{name}={value}" for name, value in given.items()])
-        self.nodes[node_id] = node = await Node.start(config, world, Shared(self.store))  # type: ignore[arg-type]
+        self.nodes[node_id] = node = await Node.start(config, world, StoreOfThreeNodes(self.store))  # type: ignore[arg-type]
         self.ports[node_id] = node.port
 
     async def stop(self, node_id: int) -> None:

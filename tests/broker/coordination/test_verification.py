@@ -61,7 +61,7 @@ async def test_batch_is_appended_if_the_coordinator_knows_the_transaction_to_be_
         assert await send(there, sequence=0) is ErrorCode.INVALID_TXN_STATE
         assert await mine.add("out", 1) == 0
     assert [await send(there) for _ in range(3)] == [0, 0, 0]
-    assert len(two.wires.asked(VERIFY)) == (3 if version == 1 else 1), "once it is open nobody is asked"
+    assert len(two.wires.asked(VERIFY)) == (3 if version == 1 else 1), "once it is open no coordinator is asked"
     assert [row.verify_only for row in two.wires.asked(VERIFY)[-1].transactions] == [version == 1]
     assert await mine.end() == 0
     assert [kind for _, kind, _ in markers(two, 1)] == ["COMMIT"]

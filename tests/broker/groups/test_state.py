@@ -116,7 +116,7 @@ def test_join_repeated_after_a_lost_answer_is_answered_with_the_same_generation(
     assert again == first
 
 
-def test_earlier_try_of_a_waiting_join_is_let_go() -> None:
+def test_earlier_try_of_a_waiting_join_is_answered() -> None:
     room = GroupStateDriver()
     _, follower = room.stable(2)
     room.join()
@@ -275,7 +275,7 @@ def test_kip394_given_id_does_not_admit_to_another_members_instance() -> None:
     assert room.code(room.join(given, instance="t")) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# --- who is turned away ---
+# --- refused requests ---
 
 
 def test_stranger_is_unknown_everywhere() -> None:
@@ -387,7 +387,7 @@ def test_rebalance_timeout_leaves_the_late_behind() -> None:
     assert room.code(room.join(second)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_new_leader_is_chosen_among_those_who_joined() -> None:
+def test_new_leader_is_chosen_among_the_joined_members() -> None:
     room = GroupStateDriver()
     leader, follower = room.stable(2)
     newcomer = room.join()

@@ -199,7 +199,7 @@ async def never_heard(broker: Harness) -> tuple[HeartbeatingMember, Heartbeating
 
 
 @pytest.mark.proves("assignment-never-heard-of")
-async def test_a_member_need_not_revoke_what_it_never_heard_of(broker: Harness) -> None:
+async def test_a_member_need_not_revoke_partitions_of_an_assignment_that_was_lost(broker: Harness) -> None:
     """Its partitions do not change, so it acknowledges nothing.
 
     Otherwise it would be removed after its rebalance timeout.
@@ -257,7 +257,7 @@ async def test_a_member_that_revokes_too_slowly_is_removed(broker: Harness) -> N
     held = one.owned
     for second in range(7):
         code = await one.beat()
-        one.owned = held  # heartbeats go on, and it does not let go
+        one.owned = held  # heartbeats continue, and it does not revoke
         assert await two.beat() == 0
         assert code == (0 if second < 5 else ErrorCode.UNKNOWN_MEMBER_ID), second
         await asyncio.sleep(1)
@@ -364,7 +364,7 @@ async def test_a_member_commits_with_a_version_that_has_epochs(broker: Harness) 
     assert await one.commit({0: 5}, version=8) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-async def test_offsets_are_fetched_by_a_member_at_its_epoch_or_by_nobody_in_particular(broker: Harness) -> None:
+async def test_offsets_are_fetched_by_a_member_at_its_epoch_or_without_a_member(broker: Harness) -> None:
     one = await member(broker, "a")
     await one.beat()
     await one.commit({0: 5})
@@ -402,7 +402,7 @@ async def test_a_member_with_more_to_revoke_no_longer_commits_what_it_has_revoke
 
 
 @pytest.mark.proves("lost-answer-to-a-revocation")
-async def test_a_lost_answer_that_asked_for_one_more_revocation_fences_nobody(broker: Harness) -> None:
+async def test_a_lost_answer_that_asked_for_one_more_revocation_fences_no_member(broker: Harness) -> None:
     """The epoch has grown. The member still owns a partition and does not know that it must revoke it."""
     one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")
     await one.beat()
@@ -604,7 +604,7 @@ async def test_a_heartbeat_that_arrives_late_over_an_abandoned_connection_change
     assert await abandoned.closed_by_peer()
     assert [line["reason"] for line in broker.log.of("connection_closed")] == ["stale_connection"]
     answer = await one.wire.call(one.request(topic_partitions=None), 1)
-    assert answer.assignment is not None, "the member is told what it has to revoke"
+    assert answer.assignment is not None, "the answer has the partitions to revoke"
 
 
 @pytest.mark.proves("late-heartbeat")

@@ -210,7 +210,7 @@ async def test_min_bytes_counts_bytes_below_the_stable_offset(broker: Harness, w
 
 
 async def test_waiters_count_stable_bytes_across_interleaved_transactions() -> None:
-    """Of two transactions, the end of the first one makes both stable."""
+    """The end of the first of two transactions makes both stable."""
     partition = HeldPartition(fsync=False)
     start = partition.view.bytes_readable(READ_COMMITTED)
     plain(partition, b"a")

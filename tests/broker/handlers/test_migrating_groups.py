@@ -34,7 +34,7 @@ async def broker(start_broker: StartBroker) -> Harness:
     return broker
 
 
-class Old(WireMember):
+class ClassicConsumer(WireMember):
     """A consumer of the classic protocol. `owned`: the partitions of t that it reads now.
 
     Eager members own nothing while they join. Cooperative ones revoke after SyncGroup and join again.
@@ -53,7 +53,7 @@ class Old(WireMember):
         protocols = [JoinGroupRequestProtocol(name=name, metadata=metadata)]
         return super().join_request(**{"protocols": protocols, **fields})
 
-    async def enter_with(self, *members: Old, shares: dict[str, list[int]] | None = None) -> int:
+    async def enter_with(self, *members: ClassicConsumer, shares: dict[str, list[int]] | None = None) -> int:
         """Send JoinGroup and SyncGroup; return the error code.
 
         A leader gives each member its `shares`, by default all to itself.
@@ -85,20 +85,22 @@ class Old(WireMember):
         return await self.enter_with() if code == ErrorCode.REBALANCE_IN_PROGRESS else code
 
 
-async def old_member(broker: Harness, **settings: Any) -> Old:
-    return Old(await broker.wire(), **settings)
+async def old_member(broker: Harness, **settings: Any) -> ClassicConsumer:
+    return ClassicConsumer(await broker.wire(), **settings)
 
 
 async def new_member(broker: Harness, member_id: str, **settings: Any) -> HeartbeatingMember:
     return HeartbeatingMember(await broker.wire(), member_id, **settings)
 
 
-async def rounds(*members: Old | HeartbeatingMember, count: int = 6) -> None:
+async def rounds(*members: ClassicConsumer | HeartbeatingMember, count: int = 6) -> None:
     """Send heartbeats of all members in turn, and check that no partition ever has two owners."""
     for _ in range(count):
         for member in members:
             assert await member.beat() in (0, ErrorCode.REBALANCE_IN_PROGRESS)
-            read = [at for each in members for at in (each.owned if isinstance(each, Old) else each.partitions)]
+            read = [
+                at for each in members for at in (each.owned if isinstance(each, ClassicConsumer) else each.partitions)
+            ]
             assert len(read) == len(set(read)), read
 
 

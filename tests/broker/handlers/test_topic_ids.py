@@ -202,7 +202,7 @@ async def in_epochs(broker: Harness, wire: Wire) -> None:
     [(3, 0, None), (4, 0, (0, 3)), (3, 1, (0, 3)), (5, 2, None), (6, 2, (2, 5)), (4, -1, None)],
 )
 @pytest.mark.parametrize("version", [12, 13, 17])
-async def test_a_consumer_whose_log_diverges_is_told_where(
+async def test_a_consumer_gets_the_offset_at_which_its_log_diverges(
     broker: Harness, wire: Wire, version: int, offset: int, last_epoch: int, divergence: tuple[int, int] | None
 ) -> None:
     await in_epochs(broker, wire)
@@ -233,7 +233,7 @@ async def test_a_divergence_is_news_in_a_session(broker: Harness, wire: Wire) ->
 
 
 @pytest.mark.parametrize("version", [13, 15, 16, 17])
-async def test_a_fenced_client_is_told_the_leader_with_its_address_from_version_16_on(
+async def test_a_fenced_client_gets_the_leader_with_its_address_from_version_16_on(
     broker: Harness, wire: Wire, version: int
 ) -> None:
     await in_epochs(broker, wire)

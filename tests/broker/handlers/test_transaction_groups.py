@@ -129,7 +129,7 @@ async def test_listed_members_commit_together_and_others_abort(broker: Harness) 
     following = await begin(wire)
     assert (following.group_epoch, following.decided_token, following.decided_epoch) == (2, "q:0", 1)
     again = await decide(wire, 7, "q:0")
-    assert (again.already_decided, again.decided_epoch) == (True, 1), "whoever asks, under whichever step"
+    assert (again.already_decided, again.decided_epoch) == (True, 1), "for every caller and step"
 
 
 async def test_groups_offsets_are_part_of_the_step(broker: Harness) -> None:

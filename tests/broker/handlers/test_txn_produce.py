@@ -270,7 +270,7 @@ async def test_joining_is_durable_before_the_batch_is_there(modern: Harness) -> 
     assert happened == ["joined", "appended", "appended"]
 
 
-async def test_restart_amid_a_transaction_goes_on_with_it(broker: Harness, version: int) -> None:
+async def test_a_transaction_continues_after_a_restart(broker: Harness, version: int) -> None:
     one = await producer(broker, version)
     assert (await one.produce("out", b"a")).error_code == 0
     await broker.restart()

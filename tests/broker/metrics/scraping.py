@@ -27,7 +27,7 @@ class Scraper:
         return self.last.get((f"semel_{name}", tuple(sorted(labels.items()))))
 
     def moved(self, name: str, **labels: str) -> float:
-        """How far the series has moved since the scrape before."""
+        """The difference of the series between the last two scrapes."""
         key = (f"semel_{name}", tuple(sorted(labels.items())))
         return self.last.get(key, 0) - self.before.get(key, 0)
 

@@ -82,7 +82,7 @@ async def test_frames_cut_at_every_byte_arrive_whole(bench: Bench) -> None:
 
 
 class RecordedBytes:
-    """In place of a StreamWriter: keeps the bytes that `Wire.send` writes."""
+    """A StreamWriter that keeps the bytes that `Wire.send` writes."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes] = []

@@ -370,7 +370,7 @@ FREQUENT = {
     "Produce",
     "Produce, transactional",
 }
-"""Those in `make test`."""
+"""The requests that `make test` sends."""
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ def test_a_write_of_tls_to_a_closed_transport_is_of_a_closed_connection() -> Non
 
 
 async def error_of_a_closed_transport() -> RuntimeError:
-    """What uvloop raises, under TLS too."""
+    """The error that uvloop raises, also under TLS."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
     transport, _ = await loop.create_connection(asyncio.Protocol, *server.sockets[0].getsockname())

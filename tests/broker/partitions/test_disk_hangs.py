@@ -51,7 +51,7 @@ def send(wire: Wire, *, acks: int = -1, timeout_ms: int = 30_000) -> asyncio.Tas
     return asyncio.create_task(answer())
 
 
-async def test_the_log_says_once_that_the_disk_hangs_and_once_that_it_goes_on(nodes: CoordinatorCluster) -> None:
+async def test_the_log_reports_a_hang_once_and_its_end_once(nodes: CoordinatorCluster) -> None:
     one = await alone(nodes)
     one.disk.hold_syncs()
     sent = send(await one.wire())
@@ -113,7 +113,7 @@ async def test_readers_and_requests_without_the_disk_are_served_meanwhile(nodes:
 
 
 @pytest.mark.proves("read-of-a-hanging-disk")
-async def test_reads_that_need_the_disk_are_refused_while_it_hangs_and_the_loop_goes_on(
+async def test_reads_that_need_the_disk_are_refused_while_it_hangs_and_the_loop_continues(
     nodes: CoordinatorCluster,
 ) -> None:
     one = await alone(nodes)
@@ -136,7 +136,7 @@ async def test_reads_that_need_the_disk_are_refused_while_it_hangs_and_the_loop_
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-async def test_new_writes_are_refused_while_the_disk_hangs_and_taken_when_it_goes_on(
+async def test_new_writes_are_refused_while_the_disk_hangs_and_accepted_afterwards(
     nodes: CoordinatorCluster, acks: int
 ) -> None:
     one = await alone(nodes)
@@ -164,7 +164,7 @@ async def test_a_write_with_acks_all_is_timed_out_and_never_acknowledged_before_
     await until(lambda: one.partition().high_watermark == 2)
 
 
-async def test_with_durability_os_a_hang_is_told_and_changes_nothing(nodes: CoordinatorCluster) -> None:
+async def test_with_durability_os_a_hang_is_reported_and_changes_nothing(nodes: CoordinatorCluster) -> None:
     one = await alone(nodes, durability="os")
     one.disk.hold_syncs()
     syncing = asyncio.create_task(one.partition().log.durability.sync())

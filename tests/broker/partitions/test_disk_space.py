@@ -64,7 +64,9 @@ def test_the_mark_fits_the_disk(total: int, mark: int) -> None:
 
 
 @pytest.mark.proves("full-disk-start")
-async def test_below_the_mark_clients_writes_are_refused_and_all_else_goes_on(limited_disk: SpaceLimitedBroker) -> None:
+async def test_below_the_mark_clients_writes_are_refused_and_all_else_continues(
+    limited_disk: SpaceLimitedBroker,
+) -> None:
     wire = await limited_disk.harness.wire()
     for name in ("t", "u"):
         await wire.create_topic(name)

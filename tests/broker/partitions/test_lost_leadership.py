@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from broker.cluster.brokers import Notes
+from broker.cluster.brokers import RecordedLog
 from semel_broker.partitions.partition import Partition, Role
 from semel_broker.partitions.replicas import Replicas
 from semel_broker.scheduling.turns import Turns
@@ -35,7 +35,7 @@ Make = Callable[[int], Partition]
 def led() -> Make:
     """Make a partition that this broker leads in epoch 1, with a follower that has not fetched so far."""
     world = World(
-        now_ms=lambda: NOW_MS, monotonic=lambda: 0.0, rng=Random(1), disk=MemoryDisk(), log=cast("Any", Notes())
+        now_ms=lambda: NOW_MS, monotonic=lambda: 0.0, rng=Random(1), disk=MemoryDisk(), log=cast("Any", RecordedLog())
     )
 
     def make(index: int) -> Partition:

@@ -314,7 +314,7 @@ async def test_bytes_are_bounded_and_partitions_take_turns(leader: Replicant) ->
             offsets[index] = bases(row)[-1] + 1
             wanted.append((index, offsets[index]))
     assert offsets == dict.fromkeys(range(6), 8)
-    assert sorted(served[:6]) == list(range(6)), "nobody comes twice before everybody has come"
+    assert sorted(served[:6]) == list(range(6)), "no partition comes twice before all have come"
 
 
 async def test_batch_larger_than_every_bound_comes_whole_and_alone(leader: Replicant) -> None:

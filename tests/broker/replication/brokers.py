@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, cast
 
 import msgspec
-from broker.cluster.brokers import GatedStore, MortalSession, Notes, SharedLocalStore, until
+from broker.cluster.brokers import GatedStore, MortalSession, RecordedLog, SharedLocalStore, until
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.records import BrokerRecord, PartitionState
@@ -61,7 +61,7 @@ class Replicant:
         self.cluster = cluster
         self.node_id = node_id
         self.disk = MemoryDisk()
-        self.log = Notes()
+        self.log = RecordedLog()
         self.boots = 0
         self.client_port = 0
         self.counters = Counters()

@@ -232,7 +232,7 @@ async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not
     partition = two.partition()
     assert partition.replicas is not None
     assert partition.replicas.epoch_start_offset == 6
-    partition.view.high_watermark = 3  # as if it had not been told
+    partition.view.high_watermark = 3  # as if its end had no notice
     await three.start()
     now_ms = int(two.world.monotonic() * 1000)
     partition.note_replica(3, three.registration.epoch, 4, now_ms)
@@ -300,7 +300,7 @@ async def test_acknowledged_records_survive_any_two_of_three_brokers(seed: int) 
 
 @pytest.mark.proves("hanging-disk")
 @pytest.mark.parametrize("hangs_s", [30, 300])
-async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_when_the_disk_goes_on(
+async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_after_the_hang(
     cluster: ReplicationCluster, hangs_s: float
 ) -> None:
     one, two, _ = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
@@ -325,7 +325,7 @@ async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_when_the_disk_g
     assert (one.log.events().count("disk_hangs"), one.log.events().count("disk_goes_on")) == (1, 1)
 
 
-async def test_a_follower_whose_disk_hangs_leaves_the_isr_and_writers_go_on(cluster: ReplicationCluster) -> None:
+async def test_a_follower_whose_disk_hangs_leaves_the_isr_and_writes_continue(cluster: ReplicationCluster) -> None:
     one, two, _ = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2, 3])
     await one.put(b"before")
@@ -347,13 +347,13 @@ async def test_a_broker_whose_disk_hangs_leads_what_no_other_one_can(cluster: Re
     one.disk.hold_syncs()
     _, end = one.append(b"waits")
     await asyncio.sleep(30)
-    assert one.partition().is_leading, "reads of what the kernel has in memory go on"
+    assert one.partition().is_leading, "reads of bytes in the kernel's memory continue"
     assert two.feed.image.hangs(1)
     one.disk.release_syncs()
     await one.partition().committed(end)
 
 
-async def test_a_session_that_ends_meanwhile_is_told_again_that_the_disk_hangs(cluster: ReplicationCluster) -> None:
+async def test_a_new_session_during_a_hang_reports_the_hang_again(cluster: ReplicationCluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     await one.put(b"before")

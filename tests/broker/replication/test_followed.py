@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from broker.cluster.brokers import Notes
+from broker.cluster.brokers import RecordedLog
 from msgspec.structs import replace
 from semel_broker.partitions.partition import Partition, Role
 from semel_broker.replication.followed import VERDICTS, ErrorReaction, Followed, FollowedState, ResponseEffect
@@ -29,7 +29,11 @@ from storage.batches import NOW_MS, make_batch
 def world() -> World:
     clock = SimpleNamespace(now=0.0)
     return World(
-        now_ms=lambda: NOW_MS, monotonic=lambda: clock.now, rng=Random(1), disk=MemoryDisk(), log=cast("Any", Notes())
+        now_ms=lambda: NOW_MS,
+        monotonic=lambda: clock.now,
+        rng=Random(1),
+        disk=MemoryDisk(),
+        log=cast("Any", RecordedLog()),
     )
 
 
@@ -93,7 +97,7 @@ async def test_every_error_leaves_the_log_alone_and_is_asked_about_again(
     assert followed.take(row(error_code=int(code), log_start_offset=0)) is ResponseEffect.FAILED
     assert (partition.end_offset, followed.state) == (1, FollowedState.RESTING)
     assert 0 < followed.rests_until < 1
-    complained = "replica_not_followed" in cast("Notes", world.log).events()
+    complained = "replica_not_followed" in cast("RecordedLog", world.log).events()
     assert complained is (VERDICTS.get(code, ErrorReaction.COMPLAIN) is not ErrorReaction.ASK_AGAIN)
 
 
@@ -102,7 +106,7 @@ async def test_damaged_records_are_not_taken(partition: Partition, world: World)
     followed.wanted(1000)
     assert followed.take(row(records=records(0)[:-1] + b"?")) is ResponseEffect.FAILED
     assert (partition.end_offset, followed.state) == (0, FollowedState.RESTING)
-    assert "replica_not_followed" in cast("Notes", world.log).events()
+    assert "replica_not_followed" in cast("RecordedLog", world.log).events()
 
 
 async def test_start_beyond_the_own_end_begins_anew_and_one_within_does_not(partition: Partition, world: World) -> None:
@@ -126,7 +130,7 @@ async def test_damaged_producers_are_not_taken(partition: Partition, world: Worl
         answer = row(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=500, producer_snapshot=damaged)
         assert followed.take(answer) is ResponseEffect.FAILED
         assert (partition.end_offset, followed.state) == (0, FollowedState.RESTING)
-    assert "replica_not_followed" in cast("Notes", world.log).events()
+    assert "replica_not_followed" in cast("RecordedLog", world.log).events()
     answer.producer_snapshot = snapshot
     assert followed.take(answer) is ResponseEffect.MOVED
     await partition.changed()
@@ -152,12 +156,12 @@ async def test_an_empty_log_with_the_same_producers_stays_as_it_is(partition: Pa
         await partition.changed()
         assert followed.wanted(1000).last_fetched_epoch == -1, "it would be asked for ever"
         assert (cast("MemoryDisk", world.disk).syncs > syncs) is begins_anew
-        assert ("log_begun_anew" in cast("Notes", world.log).events()) is begins_anew
+        assert ("log_begun_anew" in cast("RecordedLog", world.log).events()) is begins_anew
         assert (partition.log_start_offset, partition.end_offset, partition.high_watermark) == (1, 1, 1)
         assert partition.log.has_producers(producers)
 
 
-async def test_diverging_epoch_cuts_and_always_gets_on(partition: Partition, world: World) -> None:
+async def test_diverging_epoch_truncates_and_the_follower_always_advances(partition: Partition, world: World) -> None:
     """Also if there is only an epoch without a record to cut. Otherwise the follower would ask for it for ever."""
     followed = Followed(partition, world)
     followed.wanted(1000)

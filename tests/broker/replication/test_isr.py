@@ -93,7 +93,7 @@ async def test_an_unavailable_store_only_delays_isr_changes(cluster: Replication
     one.append(b"for the lag")
     await until(lambda: len(failures) >= 3)
     assert cluster.state(by=1).isr == [1, 2]
-    assert one.partition().high_watermark < one.partition().end_offset, "nobody was taken out"
+    assert one.partition().high_watermark < one.partition().end_offset, "no replica was removed"
     one.store.transact = transact  # type: ignore[method-assign]
     await cluster.isr(1, by=1)
     two.disk.release_syncs()

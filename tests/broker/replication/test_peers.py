@@ -31,7 +31,7 @@ API, VERSION = 23, 4
 QUESTION = OffsetForLeaderEpochRequest(topics=[])
 
 
-class Other:
+class ScriptedPeer:
     """The listener of another broker. `answers`: the bytes for each request (None: no answer)."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def good_answer(correlation_id: int) -> bytes:
     return b"".join(encode_response_frame(APIS[API], VERSION, correlation_id, answer))
 
 
-class Asker:
+class AskingBroker:
     """The asking broker: an image, and `Peers` over it."""
 
     def __init__(self) -> None:
@@ -105,26 +105,26 @@ class Asker:
 
 
 @pytest.fixture
-async def other() -> AsyncIterator[Other]:
-    other = Other()
+async def other() -> AsyncIterator[ScriptedPeer]:
+    other = ScriptedPeer()
     yield other
     other.close()
 
 
 @pytest.fixture
-async def asker(other: Other) -> AsyncIterator[Asker]:
-    asker = Asker()
+async def asker(other: ScriptedPeer) -> AsyncIterator[AskingBroker]:
+    asker = AskingBroker()
     asker.register(2, await other.listen())
     yield asker
     await asker.peers.close()
 
 
-async def test_requests_are_pipelined_on_one_connection(asker: Asker, other: Other) -> None:
+async def test_requests_are_pipelined_on_one_connection(asker: AskingBroker, other: ScriptedPeer) -> None:
     assert await asyncio.gather(*(asker.ask() for _ in range(20))) == list(range(1, 21))
     assert len(other.connections) == 1
 
 
-async def test_each_api_has_a_connection_of_its_own(asker: Asker, other: Other) -> None:
+async def test_each_api_has_a_connection_of_its_own(asker: AskingBroker, other: ScriptedPeer) -> None:
     """No request waits behind a fetch that waits for data."""
     other.answer = lambda _: None
     waiting = asyncio.create_task(asker.ask())
@@ -137,7 +137,7 @@ async def test_each_api_has_a_connection_of_its_own(asker: Asker, other: Other) 
     waiting.cancel()
 
 
-async def test_answer_that_does_not_come_in_time_ends_the_connection(asker: Asker, other: Other) -> None:
+async def test_answer_that_does_not_come_in_time_ends_the_connection(asker: AskingBroker, other: ScriptedPeer) -> None:
     other.answer = lambda _: None
     with pytest.raises(TimeoutError, match="did not answer OffsetForLeaderEpoch within 30 ms"):
         await asker.ask(30)
@@ -157,7 +157,9 @@ async def test_answer_that_does_not_come_in_time_ends_the_connection(asker: Aske
         good_answer(1) + good_answer(2),
     ],
 )
-async def test_garbage_ends_the_connection_and_not_the_broker(asker: Asker, other: Other, garbage: bytes) -> None:
+async def test_garbage_ends_the_connection_and_not_the_broker(
+    asker: AskingBroker, other: ScriptedPeer, garbage: bytes
+) -> None:
     other.answer = lambda _: garbage
     is_answered_first = garbage.startswith(good_answer(1))
     with nullcontext() if is_answered_first else pytest.raises(ConnectionAbortedError, match=r"broker 2 at 127.0.0.1"):
@@ -167,7 +169,7 @@ async def test_garbage_ends_the_connection_and_not_the_broker(asker: Asker, othe
     assert await asker.ask() == 1, "on a new connection"
 
 
-async def test_waiting_requests_fail_when_the_connection_is_lost(asker: Asker, other: Other) -> None:
+async def test_waiting_requests_fail_when_the_connection_is_lost(asker: AskingBroker, other: ScriptedPeer) -> None:
     other.answer = lambda _: None
     asking = [asyncio.create_task(asker.ask()) for _ in range(3)]
     while len(other.requests) < 3:
@@ -180,13 +182,13 @@ async def test_waiting_requests_fail_when_the_connection_is_lost(asker: Asker, o
 
 
 @pytest.mark.proves("restarted-broker-in-sync")
-async def test_a_restarted_broker_gets_a_new_connection(asker: Asker, other: Other) -> None:
+async def test_a_restarted_broker_gets_a_new_connection(asker: AskingBroker, other: ScriptedPeer) -> None:
     """An answer of the former process must not count for the new one."""
     other.answer = lambda _: None
     asking = asyncio.create_task(asker.ask())
     while not other.requests:
         await asyncio.sleep(0.001)
-    successor = Other()
+    successor = ScriptedPeer()
     asker.register(2, await successor.listen())
     with pytest.raises(ConnectionResetError, match="stopped or restarted"):
         await asking
@@ -195,7 +197,7 @@ async def test_a_restarted_broker_gets_a_new_connection(asker: Asker, other: Oth
     successor.close()
 
 
-async def test_broker_that_is_not_registered_is_not_asked(asker: Asker, other: Other) -> None:
+async def test_broker_that_is_not_registered_is_not_asked(asker: AskingBroker, other: ScriptedPeer) -> None:
     assert await asker.ask() == 1
     asker.tell(RemovedKey("brokers/2", 99))
     with pytest.raises(KafkaError) as refused:
@@ -206,7 +208,7 @@ async def test_broker_that_is_not_registered_is_not_asked(asker: Asker, other: O
     assert await asker.ask() == 1
 
 
-async def test_an_unreachable_broker_is_not_dialled_for_every_request(asker: Asker, other: Other) -> None:
+async def test_an_unreachable_broker_is_not_dialled_for_every_request(asker: AskingBroker, other: ScriptedPeer) -> None:
     port = other.server.sockets[0].getsockname()[1]
     other.close()
     await other.server.wait_closed()
@@ -229,7 +231,7 @@ async def test_an_unreachable_broker_is_not_dialled_for_every_request(asker: Ask
     assert dialled == 1, "not before a pause"
 
 
-async def test_a_cancelled_request_does_not_delay_others(asker: Asker, other: Other) -> None:
+async def test_a_cancelled_request_does_not_delay_others(asker: AskingBroker, other: ScriptedPeer) -> None:
     other.answer = lambda _: None
     asking = asyncio.create_task(asker.ask())
     while not other.requests:
@@ -242,7 +244,7 @@ async def test_a_cancelled_request_does_not_delay_others(asker: Asker, other: Ot
     assert len(other.connections) == 2
 
 
-async def test_close_ends_everything(asker: Asker, other: Other) -> None:
+async def test_close_ends_everything(asker: AskingBroker, other: ScriptedPeer) -> None:
     other.answer = lambda _: None
     asking = asyncio.create_task(asker.ask())
     while not other.requests:

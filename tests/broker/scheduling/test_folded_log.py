@@ -25,7 +25,7 @@ from semel_broker.scheduling.folded_log import (
 BROKER = Path(__file__).parents[3] / "broker" / "semel_broker"
 
 
-class Folded:
+class FoldedLogSetup:
     """A log whose clock a test moves."""
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class Folded:
 
 
 @pytest.fixture
-def folded() -> Folded:
-    return Folded()
+def folded() -> FoldedLogSetup:
+    return FoldedLogSetup()
 
 
-def test_the_first_lines_of_a_kind_are_written_and_the_rest_is_counted(folded: Folded) -> None:
+def test_the_first_lines_of_a_kind_are_written_and_the_rest_is_counted(folded: FoldedLogSetup) -> None:
     for number in range(324):
         folded.closed(number=number)
     assert [line["number"] for line in folded.out.of("connection_closed")] == list(range(KIND_LINES_MAX))
@@ -59,7 +59,7 @@ def test_the_first_lines_of_a_kind_are_written_and_the_rest_is_counted(folded: F
     assert folded.of("connection_closed") == KIND_LINES_MAX + 1
 
 
-def test_one_client_does_not_hide_another(folded: Folded) -> None:
+def test_one_client_does_not_hide_another(folded: FoldedLogSetup) -> None:
     for _ in range(100):
         folded.closed()
     folded.closed("10.0.0.2")
@@ -67,7 +67,7 @@ def test_one_client_does_not_hide_another(folded: Folded) -> None:
     assert folded.of("connection_closed") == KIND_LINES_MAX + 2
 
 
-def test_a_client_with_ever_new_names_is_bounded_in_lines_and_memory(folded: Folded) -> None:
+def test_a_client_with_ever_new_names_is_bounded_in_lines_and_memory(folded: FoldedLogSetup) -> None:
     for number in range(20_000):
         folded.closed(f"2001:db8::{number:x}")
     assert folded.of("connection_closed") == EVENT_LINES_MAX
@@ -78,28 +78,28 @@ def test_a_client_with_ever_new_names_is_bounded_in_lines_and_memory(folded: Fol
     assert sum(int(str(line["times"])) for line in repeated) == 20_000 - EVENT_LINES_MAX
 
 
-def test_what_is_folded_is_told_when_the_log_ends(folded: Folded) -> None:
+def test_folded_lines_are_reported_when_the_log_ends(folded: FoldedLogSetup) -> None:
     for _ in range(100):
         folded.closed()
     folded.log.flush()
     assert [line["times"] for line in folded.out.of("connection_closed_repeated")] == [100 - KIND_LINES_MAX]
 
 
-def test_what_the_broker_and_administrators_do_is_not_folded(folded: Folded) -> None:
+def test_what_the_broker_and_administrators_do_is_not_folded(folded: FoldedLogSetup) -> None:
     for event in ("ready", "acl_created", "acl_deleted", "user_altered", "quota_altered", "isr_changed"):
         for _ in range(1_000):
             folded.log.info(event, by="User:root")
         assert folded.of(event) == 1_000
 
 
-def test_lines_that_are_not_written_do_not_count(folded: Folded) -> None:
+def test_lines_that_are_not_written_do_not_count(folded: FoldedLogSetup) -> None:
     for _ in range(100):
         folded.log.debug("connection_closed", reason="idle", client_host="10.0.0.1")
     folded.closed(reason="idle")
     assert folded.of("connection_closed") == 101
 
 
-def test_long_texts_are_cut(folded: Folded) -> None:
+def test_long_texts_are_cut(folded: FoldedLogSetup) -> None:
     folded.log.info("group_generation_stored", group="g" * 32_000, generation=1)
     (line,) = folded.out.of("group_generation_stored")
     assert len(str(line["group"])) == TEXT_MAX + 3
@@ -111,7 +111,7 @@ def test_long_texts_are_cut(folded: Folded) -> None:
     )
 )
 def test_every_line_is_written_or_counted(calls: list[tuple[str, float, str]]) -> None:
-    folded = Folded()
+    folded = FoldedLogSetup()
     for host, pause_s, event in calls:
         folded.now_s += pause_s
         for _ in range(7):

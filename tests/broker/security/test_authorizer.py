@@ -184,7 +184,9 @@ def test_a_decision_is_that_of_the_rule_written_out(
 
 
 @given(st.lists(acls, max_size=8), st.sampled_from([ALICE, BOB]))
-def test_who_may_write_to_one_of_the_names_may_write_to_some_topic(entries: list[Acl], principal: Principal) -> None:
+def test_a_right_to_write_to_one_of_the_names_is_a_right_to_write_to_some_topic(
+    entries: list[Acl], principal: Principal
+) -> None:
     one = authorizer(*entries)
     if any(one.allows(principal, Operation.WRITE, ResourceType.TOPIC, name) for name in ("f", "fl", "flights", "zz")):
         assert one.allows_any(principal, Operation.WRITE, ResourceType.TOPIC)

@@ -58,7 +58,7 @@ async def settled(condition: Callable[[], bool], wait: Callable[[float], Awaitab
             await wait(0.01)
 
 
-async def test_a_push_goes_on_decompressed(collector: FakeCollector, tmp_path: Path) -> None:
+async def test_a_push_is_forwarded_decompressed(collector: FakeCollector, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{collector.port}/v1/metrics"
     harness = Harness(tmp_path / "data", telemetry_otlp_endpoint=url)
     harness.read_otlp = read_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
-from broker.cluster.images import Sketch
+from broker.cluster.images import ImageBuilder
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.store import Store
@@ -17,7 +17,7 @@ class AdvertisedBrokersSetup:
     """Three live brokers, and the list that one of them advertises."""
 
     def __init__(self) -> None:
-        self.sketch = Sketch()
+        self.sketch = ImageBuilder()
         for node_id in (1, 2, 3):
             self.sketch.lives(node_id)
         self.now = 100.0

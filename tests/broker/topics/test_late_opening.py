@@ -145,7 +145,7 @@ async def test_a_stop_before_all_are_open_loses_nothing(
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-async def test_a_start_ends_between_two_logs_when_it_is_told_to_stop(start_broker: StartBroker, how: str) -> None:
+async def test_a_start_ends_between_two_logs_at_a_signal_to_stop(start_broker: StartBroker, how: str) -> None:
     broker = await written(start_broker, "stopped")
     await broker.stop()
     marker = broker.directory / ".kafka_cleanshutdown"

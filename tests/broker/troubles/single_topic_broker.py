@@ -29,7 +29,7 @@ PATIENCE_S = 20
 TOPIC = "T-TEST"
 
 
-class Dumped(NamedTuple):
+class DumpedRow(NamedTuple):
     """One record or marker of a `semel log dump`."""
 
     offset: int
@@ -38,7 +38,7 @@ class Dumped(NamedTuple):
     what: str
 
 
-class Unreachable:
+class UnreachableDestination:
     """A destination of markers with one partition without leader. For durability=os: markers are durable at once."""
 
     is_here = True
@@ -132,7 +132,7 @@ class SingleTopicBroker:
             await asyncio.sleep(0.02)
         return out
 
-    async def dump(self, directory: Path, partition: str = f"{TOPIC}-0") -> list[Dumped]:
+    async def dump(self, directory: Path, partition: str = f"{TOPIC}-0") -> list[DumpedRow]:
         """Stop the broker and dump its partition."""
         await self.stop()
         place = self.broker.save(directory / uuid.uuid4().hex) / partition
@@ -178,7 +178,7 @@ class SingleTopicBroker:
 
         def look(node: Node) -> None:
             transactions: Any = node.broker.transactions
-            transactions.markers.here = Unreachable(transactions.markers.here, (topic, index))
+            transactions.markers.here = UnreachableDestination(transactions.markers.here, (topic, index))
 
         await self.inside(look)
 
@@ -209,8 +209,8 @@ def refused(kind: type[BaseException], *words: str) -> Iterator[None]:
     assert not missing, f"{missing} not in: {raised.value}"
 
 
-def _dumped(line: str) -> Dumped:
+def _dumped(line: str) -> DumpedRow:
     words = line[2:].split()
     facts = dict(zip(words[::2], words[1::2], strict=False))
     what = line.partition(" payload: ")[2] or facts["endTxnMarker:"]
-    return Dumped(int(facts["offset:"]), int(facts["producerEpoch:"]), int(facts["producerId:"]), what)
+    return DumpedRow(int(facts["offset:"]), int(facts["producerEpoch:"]), int(facts["producerId:"]), what)

@@ -86,7 +86,7 @@ async def test_epoch_exhaustion_at_the_end_of_a_transaction_over_a_failover_at_e
     assert new.epoch == 0
     assert new.producer_id != OLD.producer_id
     assert_ended(one, "COMMIT" if commit else "ABORT")
-    assert await one.end(OLD, commit, version=2) == new, "and whoever asks again hears the same"
+    assert await one.end(OLD, commit, version=2) == new, "and a repeated request gets the same answer"
     await assert_fenced(one, OLD)
     await one.begin(new, version=2)
     assert (await one.end(new, version=2)).producer_id == new.producer_id

@@ -197,7 +197,7 @@ def test_a_new_instance_fences_and_aborts_an_ongoing_transaction_first() -> None
     assert first.then is not None
     assert (first.then.state, first.then.producer_epoch, dict(first.then.partitions)) == (PREPARE_ABORT, 4, {A: None})
     second = init(completed(first))
-    assert second.answer == me(5), "nobody ever has the epoch that fenced"
+    assert second.answer == me(5), "no producer ever gets the epoch that fenced"
 
 
 @pytest.mark.parametrize("note", ["", "stuck since Monday"], ids=["new instance", "operator"])
@@ -378,7 +378,7 @@ def test_kip890_version_2_bumps_the_epoch_at_every_end(commit: bool) -> None:
     assert step.then is not None
     assert (step.then.producer_epoch, step.answer) == (4, me(4)), "markers carry the new epoch: it fences late writes"
     assert completed(step).identity == me(4)
-    assert completed(step).fences == (), "nobody was fenced"
+    assert completed(step).fences == (), "no producer was fenced"
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -445,7 +445,7 @@ def test_commit_racing_the_timeout_abort_by_1_ms() -> None:
         assert code_of(lambda version=version: end(aborted, True, version=version)) is FENCED  # type: ignore[misc]
         done = state.complete(aborted, NOW)
         assert code_of(lambda version=version, done=done: end(done, True, version=version)) is FENCED  # type: ignore[misc]
-    assert code_of(lambda: end(state.complete(aborted, NOW), False)) is FENCED, "there is no epoch it could go on with"
+    assert code_of(lambda: end(state.complete(aborted, NOW), False)) is FENCED, "there is no epoch left for it"
 
 
 def test_a_producer_that_timed_out_may_abort_and_continue_where_an_end_bumps_the_epoch() -> None:
@@ -548,9 +548,7 @@ def test_epoch_exhaustion_on_a_timeout_abort() -> None:
     assert aborted.producer_epoch == EPOCH_MAX
     done = state.complete(aborted, NOW)
     assert code_of(lambda: state.add_partitions(done, me(EPOCH_LAST), [A], NOW)) is FENCED
-    assert code_of(lambda: end(done, False, epoch=EPOCH_LAST, version=2)) is FENCED, (
-        "EPOCH_MAX is nobody's to write with"
-    )
+    assert code_of(lambda: end(done, False, epoch=EPOCH_LAST, version=2)) is FENCED, "no producer writes with EPOCH_MAX"
     assert init(done).answer == ProducerIdentity(FRESH, 0)
 
 
@@ -628,7 +626,7 @@ def test_kip939_without_keeping_it_is_aborted_above_both_epochs() -> None:
 # --- codes ---------------------------------------------------------------------------------------------------
 
 
-def test_kip588_old_clients_hear_of_an_invalid_epoch_new_ones_of_a_fence() -> None:
+def test_kip588_old_clients_get_invalid_epoch_and_new_ones_producer_fenced() -> None:
     error = KafkaError(ErrorCode.PRODUCER_FENCED, "who and when")
     assert for_version(error, ApiKey.END_TXN, 2) is error
     old = for_version(error, ApiKey.END_TXN, 1)

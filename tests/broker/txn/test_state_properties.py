@@ -101,7 +101,7 @@ class OneTransactionalId(RuleBasedStateMachine):
         except KafkaError:
             return
         assert mine == self.holders[0]
-        assert not self.fenced, "who was fenced adds nothing"
+        assert not self.fenced, "a fenced producer adds nothing"
         state.verify(self.txn, mine, ("a", partition))
 
     @precondition(lambda self: self.txn is not None)
@@ -117,7 +117,7 @@ class OneTransactionalId(RuleBasedStateMachine):
         if step.then is None:
             return  # it was done before
         assert mine == self.holders[0]
-        assert not self.fenced, "who was fenced decides nothing"
+        assert not self.fenced, "a fenced producer decides nothing"
         self.take(step)
         assert self.txn is not None
         assert self.txn.producer_id == before.producer_id, "markers carry the id that wrote the data"
@@ -157,7 +157,7 @@ class OneTransactionalId(RuleBasedStateMachine):
         assert found.identity == self.txn.identity
         assert found.last_identity == self.txn.last_identity
         self.txn = found
-        self.taking = None  # whoever asked lost the connection; it may have been fenced by its own question
+        self.taking = None  # the producer lost its connection; its own request may have fenced it
 
     @invariant()
     def epochs_are_in_range_and_partitions_belong_to_a_transaction(self) -> None:

@@ -148,7 +148,7 @@ async def test_after_the_decision_no_member_adds_to_the_step(one: TransactionBro
     await refused(one.begin(a[1], "g/a", version=2), ErrorCode.PRODUCER_FENCED)
 
 
-async def test_one_that_is_not_as_listed_changes_nothing_for_anybody(one: TransactionBroker) -> None:
+async def test_a_member_that_differs_from_the_list_changes_no_transaction(one: TransactionBroker) -> None:
     step = await begin(one)
     a, b = await work(one, "a", step.epoch), await work(one, "b", step.epoch)
     stale = (b[0], ProducerIdentity(b[1].producer_id, b[1].epoch + 1))
@@ -233,7 +233,7 @@ async def test_a_step_has_no_more_members_than_one_append_can_hold(one: Transact
     await join(one, "c", following.epoch)
 
 
-async def test_worn_out_members_go_on_with_fresh_producer_ids(one: TransactionBroker) -> None:
+async def test_members_without_epochs_continue_with_fresh_producer_ids(one: TransactionBroker) -> None:
     step = await begin(one)
     names = ("a", "b", "c")
     for name in names:
@@ -546,7 +546,7 @@ async def test_a_begin_is_answered_when_aborted_transactions_have_their_markers(
     following = asyncio.create_task(begin(one))
     joining = asyncio.create_task(join(one, "b", step.epoch + 1))
     assert await is_held(following)
-    assert joining.done(), "who comes to the new step does not wait for what is left of the old one"
+    assert joining.done(), "a member of the new step does not wait for the old step"
     one.release_markers()
     assert (await following).epoch == 2
     assert isinstance(joining.exception(), KafkaError), "the step that it came to is over"

@@ -152,7 +152,7 @@ async def test_a_cancelled_call_leaves_an_admin_that_still_works(fake_broker: Fa
         await admin.create_topics([NewTopic("a")])
 
 
-async def test_unknown_error_codes_are_told_by_number(fake_broker: FakeBroker) -> None:
+async def test_unknown_error_codes_are_shown_by_number(fake_broker: FakeBroker) -> None:
     script(fake_broker, 19, created(a=9999))
     async with admin_of(fake_broker) as admin:
         with pytest.raises(BrokerResponseError, match="9999"):

@@ -192,7 +192,7 @@ MAKERS: dict[str, Callable[[str], Any]] = {
 }
 WITH_BROKER = [each for each in ARGUMENTS if each[0].split(".")[0] in MAKERS]
 SLOW = {"Consumer.getmany", "BatchReader.read"}
-"""They may wait for records."""
+"""Calls that may wait for records."""
 
 
 @pytest.mark.real_time

@@ -235,7 +235,7 @@ def test_cooperative_rounds_never_give_away_what_another_still_owns_and_settle(
     generation = 0
     for new_wants, new_counts in [(wants, counts), *changes]:
         members = members_wanting(new_wants)
-        # Before joining, members let go of topics they no longer want.
+        # Before joining, members revoke topics to which they no longer subscribe.
         held = {m.member_id: [p for p in held.get(m.member_id, []) if p.topic in m.topics] for m in members}
         for _ in range(3):
             generation += 1
@@ -246,7 +246,7 @@ def test_cooperative_rounds_never_give_away_what_another_still_owns_and_settle(
             held = given
             if settled:
                 break
-        assert settled, "nobody had to let go of anything within three rounds"
+        assert settled, "no member had to revoke within three rounds"
         check_valid(members, new_counts, held)
 
 

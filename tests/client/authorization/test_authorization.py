@@ -105,7 +105,7 @@ async def test_a_member_without_the_right_to_the_group_learns_it(broker: Ephemer
     await consumer.stop()
 
 
-async def test_a_reader_whose_right_is_taken_away_learns_which_topic_and_goes_on_once_it_is_back(
+async def test_a_reader_without_its_right_gets_the_topic_in_the_error_and_continues_once_the_right_is_back(
     broker: EphemeralBroker,
 ) -> None:
     await change(broker, READ_T, WRITE_T)

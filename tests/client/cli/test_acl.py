@@ -91,7 +91,7 @@ def test_wrong_arguments_are_explained(semel_broker: EphemeralBroker, arguments:
 
 @pytest.mark.semel(settings={"super.users": "User:root"})
 @pytest.mark.semel_only("needs a broker with other super users")
-def test_without_the_right_the_error_says_who_may_not_do_what(semel_broker: EphemeralBroker) -> None:
+def test_without_the_right_the_error_names_principal_operation_and_resource(semel_broker: EphemeralBroker) -> None:
     done = run(semel_broker, "list")
     assert done.exit_code == 1
     assert "ClusterAuthorizationFailedError" in done.output

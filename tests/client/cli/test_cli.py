@@ -99,7 +99,7 @@ def test_the_question_names_partitions_and_records(semel: Shell) -> None:
     assert "Delete cli-counted (2 partitions, about 2 records) with all records?" in asked
 
 
-def test_a_missing_topic_is_told_before_the_question(semel: Shell) -> None:
+def test_a_missing_topic_is_reported_before_the_question(semel: Shell) -> None:
     semel("topic", "create", "cli-flights")
     said = semel.fails("topic", "delete", "cli-flihgts", text="y\n")
     assert "There is no topic 'cli-flihgts'. Did you mean 'cli-flights'?" in said
@@ -111,13 +111,13 @@ def test_a_missing_topic_is_told_before_the_question(semel: Shell) -> None:
 @pytest.mark.parametrize(
     "command", ["topic describe", "topic stuck", "topic alter -p 2", "topic elect", "txn timeline", "txn hanging"]
 )
-def test_a_missing_topic_is_told_with_the_nearest_name(semel: Shell, command: str) -> None:
+def test_a_missing_topic_is_reported_with_the_nearest_name(semel: Shell, command: str) -> None:
     semel("topic", "create", "cli-trains", "--if-not-exists")
     said = semel.fails(*command.split(), "cli-trians")
     assert "Error: There is no topic 'cli-trians'. Did you mean 'cli-trains'? Create the topic, or check its" in said
 
 
-def test_a_missing_group_is_told_with_the_nearest_name(semel: Shell) -> None:
+def test_a_missing_group_is_reported_with_the_nearest_name(semel: Shell) -> None:
     semel("topic", "create", "cli-near")
     semel("group", "reset", "cli-kitchen", "cli-near", "--to", "0", "-y")
     assert "no such group: cli-kitchn. Did you mean 'cli-kitchen'?" in semel.fails("group", "describe", "cli-kitchn")
@@ -318,7 +318,7 @@ def test_an_unreachable_broker_is_explained(semel: Shell) -> None:
     assert "127.0.0.1:1" in done.output
 
 
-def test_windows_is_told_that_the_broker_does_not_run_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_windows_the_command_says_that_the_broker_does_not_run_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test hides a Python module that Windows lacks."""
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setitem(sys.modules, "resource", None)

@@ -188,7 +188,7 @@ def test_the_reason_of_a_stall_names_the_partition_and_the_replicas() -> None:
     assert "have not confirmed" in reason((whole,), 2)
 
 
-async def test_a_stall_is_told_once_after_two_seconds_and_again_when_its_reason_changes(
+async def test_a_stall_is_reported_once_after_two_seconds_and_again_when_its_reason_changes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     why = "flights-0 has 1 of 2 in-sync replicas"

@@ -176,7 +176,7 @@ def test_an_encoding_holds_for_keys_values_and_headers() -> None:
     assert "value_base64" not in shown
 
 
-def test_a_missing_key_or_value_is_told_from_an_empty_one() -> None:
+def test_a_missing_key_or_value_differs_from_an_empty_one() -> None:
     pattern = "%k,%v,%K,%S"
     assert by_pattern(pattern, Form())(record(None, b"")) == b",,-1,0"
     assert by_pattern(pattern, Form(null=b"NULL"))(record(None, b"")) == b"NULL,,-1,0"

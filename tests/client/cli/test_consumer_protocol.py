@@ -92,7 +92,7 @@ async def stuck_lines(admin: Admin) -> tuple[bool, str]:
     return is_stuck(found), "\n".join(line.plain for line in diagnosis(found, 0))
 
 
-async def test_each_step_of_a_rebalance_is_told_in_words(admin: Admin, wire: Wire) -> None:
+async def test_each_step_of_a_rebalance_is_described(admin: Admin, wire: Wire) -> None:
     a, b = member(wire, "a"), member(wire, "b")
     await a.beat()
     moved = await moving(admin, a, b)

@@ -23,7 +23,7 @@ def semel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def settings(semel: Shell, topic: str) -> dict[str, str]:
-    """Those that do not follow their default."""
+    """The settings with a value of their own."""
     rows = (line.split() for line in semel("topic", "describe", topic).splitlines())
     return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "topic"}
 

@@ -157,7 +157,7 @@ def test_describe_shows_owner_partitions_and_the_fence_ledger(semel_broker: Ephe
     assert "TransactionalIdNotFound" in semel.refused("txn", "describe", "ship")
 
 
-def test_why_names_who_fenced_whom(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
+def test_why_names_the_fencing_and_the_fenced_producer(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     first = started(semel_broker, "shop")
     second = started(semel_broker, "shop", client_id="web-2")
     with pytest.raises(KafkaException):

@@ -54,7 +54,7 @@ def commit(broker: EphemeralBroker, step: GroupStep, token: str, prepared: list[
     asyncio.run(work())
 
 
-def test_groups_shows_who_drives_them_and_what_they_hold(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
+def test_groups_shows_their_drivers_and_members(semel_broker: EphemeralBroker, semel: TxnShell) -> None:
     step, prepared = step_of(semel_broker)
     (row,) = [line for line in semel("txn", "groups").splitlines() if "bank" in line]
     assert row.split()[:5] == ["bank", "1", "2", "2", "Open"]
@@ -88,7 +88,7 @@ def test_a_group_is_aborted_by_name_and_its_driver_gets_the_reason(
     step, prepared = step_of(semel_broker)
     done = semel.run("txn", "abort", "--group", "bank")
     assert "step 1 of transaction group bank (Open), with 2 transactions open" in done.output
-    assert done.exit_code == 1, "nobody has said yes"
+    assert done.exit_code == 1, "the user has not confirmed"
     assert "fenced" in semel("txn", "abort", "--group", "bank", "--reason", "the till is closed", "--yes")
     (row,) = [line for line in semel("txn", "groups").splitlines() if "bank" in line]
     assert row.split()[:5] == ["bank", "2", "0", "2", "Aborted"]

@@ -1,5 +1,5 @@
-"""The texts of the tools about transactions: what blocks readers, the history of an id, and why a group does not
-advance.
+"""The texts of the tools about transactions: the cause of blocked readers, the history of an id, and the cause of a
+stuck group.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def test_partitions_with_nothing_to_read_are_one_line_and_no_trouble() -> None:
 
 
 def test_partitions_without_a_member_are_named_although_nothing_is_committed() -> None:
-    """Of a topic that a member subscribes to, and of one of which members have partitions (a pattern)."""
+    """Both for a topic to which a member subscribes, and for one of a pattern of which members have partitions."""
     orders, other = ([TopicPartition(topic, number) for number in range(3)] for topic in ("orders", "by_pattern"))
     member = MemberDescription(
         member_id="m-1", client_id="c", client_host="h", subscription=("orders", "gone"), assignment=(other[0],)

@@ -277,7 +277,7 @@ async def test_ways_to_get_partitions_exclude_each_other(bootstrap: str) -> None
 # Commits
 
 
-async def test_commit_stores_the_positions_and_the_next_consumer_goes_on_from_there(bootstrap: str) -> None:
+async def test_commit_stores_the_positions_and_the_next_consumer_continues_from_there(bootstrap: str) -> None:
     await produce(bootstrap, numbers(0, 10))
     async with consumer_of(bootstrap, "t", group_id="g", enable_auto_commit=False) as consumer:
         assert await consumer.committed(tp(0)) is None

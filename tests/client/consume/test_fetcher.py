@@ -342,7 +342,7 @@ async def test_fetched_bytes_stay_within_the_bound(fetched: FetchBroker) -> None
         assert fetcher.buffered_bytes == 0
 
 
-async def test_fetching_goes_on_while_the_application_works(fetched: FetchBroker) -> None:
+async def test_fetching_continues_while_the_application_works(fetched: FetchBroker) -> None:
     fetched.put(0, *batches(100, 1000), end=100)
     async with consumer_of(fetched, max_partition_fetch_bytes=20_000) as consumer:
         await take(consumer, 1)

@@ -1,4 +1,4 @@
-"""Texts of errors: what failed, why, and what to do next, each once."""
+"""Texts of errors: the failure, its reason, and the next step, each once."""
 
 from __future__ import annotations
 

@@ -42,7 +42,10 @@ ANSWER_LOST = -101
 
 
 class ScriptedGroup(ScriptedCoordinator):
-    """`assigned`: what the member gets, at `epoch`. `nameless`: how often Metadata does not know the topic's id."""
+    """`assigned`: the partitions of the member at `epoch`.
+
+    `nameless`: the number of Metadata answers without the topic's id.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -32,12 +32,12 @@ async def broker(tmp_path: Path) -> AsyncIterator[Harness]:
     await harness.stop()
 
 
-class Owners(ConsumerRebalanceListener):
+class PartitionOwners(ConsumerRebalanceListener):
     """Raises AssertionError when two members own a partition at once. A member that crashed owns nothing."""
 
-    owned: dict[TopicPartition, Owners]
+    owned: dict[TopicPartition, PartitionOwners]
 
-    def __init__(self, owned: dict[TopicPartition, Owners], rng: Random) -> None:
+    def __init__(self, owned: dict[TopicPartition, PartitionOwners], rng: Random) -> None:
         self.owned, self.rng = owned, rng
         self.is_removed = False
         """Whether the coordinator has removed the member. Others may own its partitions before it knows."""
@@ -68,8 +68,8 @@ class RandomGroup:
     def __init__(self, broker: Harness, seed: int) -> None:
         self.broker, self.rng = broker, Random(seed)
         self.bootstrap = f"127.0.0.1:{broker.port}"
-        self.readers: dict[Reader, Owners] = {}
-        self.owned: dict[TopicPartition, Owners] = {}
+        self.readers: dict[Reader, PartitionOwners] = {}
+        self.owned: dict[TopicPartition, PartitionOwners] = {}
         self.sent = self.names = 0
         self.read: set[bytes] = set()
 
@@ -77,7 +77,7 @@ class RandomGroup:
         self.names += 1
         instance = f"s{self.names}" if self.rng.random() < 0.3 else None
         consumer = member_of(self.bootstrap, group_instance_id=instance, auto_commit_interval_ms=500)
-        owners = Owners(self.owned, self.rng)
+        owners = PartitionOwners(self.owned, self.rng)
         consumer.subscribe(self.rng.choice(SUBSCRIPTIONS), listener=owners)
         reader = Reader(consumer)
         await reader.__aenter__()
@@ -116,7 +116,7 @@ class RandomGroup:
                 with suppress(CommitFailedError):
                     await consumer.commit()
 
-    async def remove(self, consumer: Consumer, owners: Owners) -> None:
+    async def remove(self, consumer: Consumer, owners: PartitionOwners) -> None:
         """The coordinator removes the member, as when its session has ended."""
         membership = group_of(consumer).member.membership
         raw = RawConsumer(await self.broker.wire(), membership.member_id, instance=membership.group_instance_id)

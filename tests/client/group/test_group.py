@@ -161,7 +161,7 @@ async def test_a_member_past_max_poll_interval_leaves_and_joins_again_when_it_po
     await until(lambda: listener.calls[-1][0] == "lost")
     assert one.assignment() == frozenset()
     await asyncio.sleep(0.2)
-    assert listener.calls[-1][0] == "lost", "nobody asked yet"
+    assert listener.calls[-1][0] == "lost", "no group has asked yet"
     with pytest.raises(CommitFailedError):
         await one.commit({tp(0): 1})
     assert await one.getone() is not None, "not committed, so read again"

@@ -49,7 +49,7 @@ OF_ADMIN: dict[str, dict[str, Any]] = {
     "alter_consumer_group_offsets": {"offsets": {}},
     "list_offsets": {"partitions": {}},
 }
-"""Where an argument of the same name has another type."""
+"""Arguments of the Admin whose type differs from that of other arguments with this name."""
 
 
 def calls_of(kind: type) -> list[str]:

@@ -1,4 +1,6 @@
-"""How clients end: records in hand, calls of stop from callbacks and from other tasks, and clients that are dropped."""
+"""The end of clients: records in hand, calls of stop from callbacks and from other tasks, and clients that are
+dropped.
+"""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ async def test_an_attempt_to_connect_ends_with_the_pool_though_the_bootstrap_con
     assert attempt.cancelled()
 
 
-async def test_an_attempt_to_connect_goes_on_without_its_caller_and_its_failure_is_no_error_of_the_loop(
+async def test_an_attempt_to_connect_continues_without_its_caller_and_its_failure_is_no_error_of_the_loop(
     fake_broker: FakeBroker,
 ) -> None:
     """`asyncio.shield` of Python 3.14 reports such a failure to the loop."""
@@ -258,7 +258,7 @@ async def test_a_bootstrap_server_that_is_none_fails_at_once() -> None:
 # One thing that fails never keeps others from being learnt
 
 
-async def test_the_refresh_goes_on_after_a_listener_that_fails(
+async def test_the_refresh_continues_after_a_listener_that_fails(
     fake_broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = cluster_of(fake_broker)

@@ -148,7 +148,7 @@ async def raw_server(answer: bytes) -> asyncio.Server:
         (b"\x00\x00\x00\x0a\x00\x00\x00\x01\x00\x00\x7f\xff\xff\xff", KafkaProtocolError),
     ],
 )
-async def test_a_peer_that_does_not_speak_kafka_is_told_apart(answer: bytes, error: type[Exception]) -> None:
+async def test_a_peer_that_does_not_speak_kafka_is_recognised(answer: bytes, error: type[Exception]) -> None:
     server = await raw_server(answer)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(error, match=f"127.0.0.1:{port}"):

@@ -423,7 +423,7 @@ async def test_commit_finds_the_coordinator_again(cluster: MovingCluster) -> Non
     assert cluster.brokers[2].seen(COMMIT)
 
 
-async def test_commit_goes_on_when_the_coordinator_is_dead(cluster: MovingCluster) -> None:
+async def test_commit_continues_when_the_coordinator_is_dead(cluster: MovingCluster) -> None:
     async with Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", enable_auto_commit=False, **QUICK) as reader:
         reader.assign([tp(0)])
         await reader.commit({tp(0): 1})

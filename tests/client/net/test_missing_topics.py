@@ -161,7 +161,7 @@ async def test_a_topic_whose_partitions_get_their_leaders_late_causes_no_warning
     assert warnings(caplog) == []
 
 
-def test_a_fact_is_told_once_after_its_time_and_again_when_it_comes_again() -> None:
+def test_a_fact_is_logged_once_after_its_time_and_again_when_it_recurs() -> None:
     clock = Edge()
     now = 0.0
     clock.monotonic = lambda: now  # type: ignore[method-assign]

@@ -34,7 +34,7 @@ class UnreachableAddress(msgspec.Struct):
 
 @pytest.fixture
 async def hidden_broker(fake_broker: FakeBroker) -> AsyncIterator[FakeBroker]:
-    """It answers at its own address, and advertises one that refuses connections."""
+    """A broker that answers at its own address, but advertises one that refuses connections."""
     fake_broker.peers = [UnreachableAddress()]  # type: ignore[list-item]
 
     async def coordinator(_: object) -> FindCoordinatorResponse:
@@ -181,7 +181,7 @@ async def test_an_address_that_works_again_is_warned_about_when_it_fails_again(
     assert reachability.explained("text", 9_000) == "text"
 
 
-async def test_only_errors_of_the_time_waited_are_told_and_each_once() -> None:
+async def test_only_errors_of_the_time_waited_are_reported_and_each_once() -> None:
     clock = Edge()
     now = 0.0
     clock.monotonic = lambda: now  # type: ignore[method-assign]
@@ -208,12 +208,12 @@ async def _refusal_of_a_silent_port(timeout_ms: int, **more: Any) -> str:
     return str(caught.value)
 
 
-async def test_a_port_that_accepts_and_never_answers_is_told_from_one_that_refuses() -> None:
+async def test_a_port_that_accepts_and_never_answers_differs_from_one_that_refuses() -> None:
     assert "connected, waiting for the answer to ApiVersions for 2.0 s" in await _refusal_of_a_silent_port(2_000)
 
 
 @pytest.mark.real_time
-async def test_a_port_that_does_not_answer_the_tls_handshake_is_told_from_one_that_refuses() -> None:
+async def test_a_port_that_does_not_answer_the_tls_handshake_differs_from_one_that_refuses() -> None:
     given = {"security_protocol": "SSL", "ssl_context": ssl.create_default_context()}
     assert "or for the TLS handshake" in await _refusal_of_a_silent_port(300, **given)
 
@@ -248,7 +248,7 @@ async def test_a_name_that_does_not_resolve_is_named() -> None:
 async def test_a_text_that_cannot_be_the_name_of_a_host_is_named(
     hidden_broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python's resolver raises UnicodeError for it, which is no OSError. Here it is what the broker advertises."""
+    """The broker advertises such a name. Python's resolver raises UnicodeError for it, which is no OSError."""
     connects = Edge.create_connection
 
     async def create_connection(edge: Edge, protocol: Any, host: str, port: int, *more: Any) -> Any:

@@ -232,7 +232,7 @@ async def test_calls_raise_the_refusal_when_the_password_has_changed() -> None:
             await producer.partitions_for("u")
 
 
-async def test_a_consumer_raises_the_refusal_and_goes_on_when_it_is_over() -> None:
+async def test_a_consumer_raises_the_refusal_and_continues_afterwards() -> None:
     async with SaslBroker("PLAIN") as broker:
         consumer = Consumer("t", **settings(broker, "PLAIN"), auto_offset_reset="earliest")
         await consumer.start()

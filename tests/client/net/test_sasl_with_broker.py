@@ -141,7 +141,7 @@ async def test_a_session_ends_with_its_token_and_is_renewed_with_the_next_one(br
     assert provider.calls >= 4, "two connections, renewed at least once each"
 
 
-async def test_a_client_without_sasl_is_told_what_is_missing(broker: EphemeralBroker) -> None:
+async def test_a_client_without_sasl_gets_the_missing_setting_in_the_error(broker: EphemeralBroker) -> None:
     with pytest.raises(Exception, match="if this listener requires SASL, set security_protocol"):
         await Admin(bootstrap_servers=broker.bootstrap_servers, bootstrap_timeout_ms=300).start()
 

@@ -95,7 +95,7 @@ async def test_nothing_follows_the_first_batch_of_a_producer_before_it_is_acknow
     manager.set_producer_id(1, 0)
     queue = queue_with(4, asyncio.get_running_loop())
     first = queue.take(connection, manager)
-    assert not queue.may_send(connection), "who leads would take the second and might have refused the first"
+    assert not queue.may_send(connection), "the leader would accept the second and may have refused the first"
     queue.retry(first)
     assert queue.take(connection, manager) is first
     queue.acknowledged(first)

@@ -36,7 +36,7 @@ class TimerLoop:
             ready[0][1]()
 
 
-class Stub:
+class LingeringBatch:
     """The part of a batch that matters for lingering."""
 
     def __init__(self, name: str) -> None:
@@ -49,8 +49,8 @@ def waiting(linger_ms: float) -> tuple[TimerLoop, Linger, list[str]]:
     return clock, linger, due
 
 
-def add(linger: Linger, name: str) -> Stub:
-    batch = Stub(name)
+def add(linger: Linger, name: str) -> LingeringBatch:
+    batch = LingeringBatch(name)
     linger.add(cast(Batch, batch))
     return batch
 

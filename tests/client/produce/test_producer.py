@@ -486,7 +486,7 @@ async def test_memory_is_all_given_back(fake_broker: FakeBroker) -> None:
         assert sender._memory.free_bytes == sender._memory.bytes_max
 
 
-async def test_an_exhausted_epoch_goes_on_under_a_new_producer_id(fake_broker: FakeBroker) -> None:
+async def test_a_producer_with_an_exhausted_epoch_continues_under_a_new_producer_id(fake_broker: FakeBroker) -> None:
     async with producer(fake_broker) as sender:
         await sender.send_and_wait("t", b"a")
         manager = sender._sender.manager

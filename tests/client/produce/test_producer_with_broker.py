@@ -1,4 +1,4 @@
-"""The Producer against semel's own broker: what is stored, and that it survives restarts and kills."""
+"""The Producer against semel's own broker: the stored records, also after restarts and kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro with a schema registry: ids are asked for once, unknown ones are loaded, and errors say what failed."""
+"""Avro with a schema registry: ids are fetched once, unknown ones are loaded, and errors name the failure."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def test_a_topic_may_hold_several_schemas(bootstrap: str, registry: AsyncS
     ]
 
 
-async def test_without_the_registry_the_consumer_raises_and_goes_on_later(
+async def test_without_the_registry_the_consumer_raises_and_continues_later(
     bootstrap: str, fake: FakeRegistry, registry: AsyncSchemaRegistryClient
 ) -> None:
     write = await AvroSerializer[AvroOrder].load(registry, ORDER, topic="orders")

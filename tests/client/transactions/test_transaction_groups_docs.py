@@ -1,4 +1,4 @@
-"""The example of docs/transaction-groups.md does what the page says."""
+"""The example of docs/transaction-groups.md has the results that the page promises."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ async def test_a_step_that_takes_too_long_is_aborted_as_a_whole(broker: Harness)
             await group.begin()
 
 
-async def test_groups_are_described_with_who_drives_them(broker: Harness, group: TransactionGroup) -> None:
+async def test_groups_are_described_with_their_drivers(broker: Harness, group: TransactionGroup) -> None:
     async with Admin(bootstrap_servers=f"127.0.0.1:{broker.port}") as admin:
         assert await admin.describe_transaction_groups() == []
         with pytest.raises(TransactionalIdNotFound, match="'g'"):

@@ -168,7 +168,7 @@ async def test_the_metadata_of_a_group_member_travels_along(coordinator: FakeCoo
     assert request.topics[0].partitions[0].committed_metadata == "note"
 
 
-# What the application may not do
+# Calls that are refused
 
 
 async def test_calls_out_of_order_are_refused_and_change_nothing(coordinator: FakeCoordinator) -> None:

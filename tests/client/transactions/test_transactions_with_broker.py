@@ -208,7 +208,7 @@ async def test_offsets_of_records_revoked_while_processed_are_refused_in_the_sam
         assert group is not None
         assigned = group.assignments
         group.request_rejoin("as upon an answer that came before the coordinator died")
-        again: list[Consumer] = []  # whoever the partition is given to reads the record once more
+        again: list[Consumer] = []  # the next owner of the partition reads the record again
         while group.assignments == assigned:
             again += [leader] * len(await leader.getmany(timeout_ms=20))
         for metadata in (before, slow.group_metadata()):

@@ -1,1 +1,1 @@
-"""How long a bystander waits while brokers work on slow disks: `python -m faults.slow_disk`, a table."""
+"""The waits of a bystander while brokers work on slow disks: `python -m faults.slow_disk`, a table."""

@@ -77,7 +77,7 @@ def markdown(lines: list[list[str]]) -> str:
 
 
 def machine() -> str:
-    """What the figures depend on."""
+    """The properties of the machine on which the figures depend."""
     return f"Python {platform.python_version()}, Linux {platform.release()}, {os.cpu_count()} CPUs"
 
 

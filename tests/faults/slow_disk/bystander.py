@@ -125,7 +125,9 @@ def delays_ns(pid: int) -> dict[Path, int]:
 
 
 def waited_ms(before: dict[Path, int], after: dict[Path, int], pid: int) -> float:
-    """How long the first threads of both processes, and one other thread of the broker, waited in between."""
+    """The time in between for which the first threads of both processes, and one other thread of the broker, have
+    waited.
+    """
     waited = {file: ns - before.get(file, 0) for file, ns in after.items()} if before else {}
     firsts = [waited.pop(Path(f"/proc/{each}/task/{each}/schedstat"), 0) for each in (pid, os.getpid())]
     return (sum(firsts) + max(waited.values(), default=0)) / NS_PER_MS

@@ -66,7 +66,7 @@ def test_a_replaced_driver_that_resumes_changes_nothing(tmp_path: Path, broker: 
     words = said["before-decide"]
     assert "PRODUCER_FENCED" in words, words
     assert "Another driver writes to this sink" in words
-    assert "Spark driver of sink" in words, "who has taken over"
+    assert "Spark driver of sink" in words, "the driver that has taken over"
 
 
 def test_a_broker_killed_at_any_point_leaves_every_row_once(tmp_path: Path, broker: BrokerProcess) -> None:

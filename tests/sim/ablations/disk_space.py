@@ -1,4 +1,4 @@
-"""Safeguards of a disk that runs full: room is kept back, so that a broker goes on or starts, and can delete."""
+"""Safeguards of a disk that runs full: some space is reserved, so that a broker can continue, start and delete."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ def deletions_wait(seam: Seam) -> None:
 )
 def deleted_records_stay_deleted(seam: Seam) -> None:
     async def at_once(self: Partition) -> None:
-        """It is saved later."""
+        """Return at once. The file is saved later."""
 
     seam.replace(Partition, "log_start_saved", at_once)
 

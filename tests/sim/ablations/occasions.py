@@ -212,8 +212,10 @@ def long_absence(plan: RunPlan) -> RunPlan:
 
 
 def deletions_cut_short(plan: RunPlan) -> RunPlan:
-    """Power losses during deletions of records, which go on all the time. Answers to producers are delayed, so that
-    producers send batches again."""
+    """Power losses during deletions of records, which happen all the time.
+
+    Answers to producers are delayed, so that producers send batches again.
+    """
     rng = Random(f"deletions cut short/{plan.seed}")
     (workload,) = plan.workloads
     writers = [client for client in workload.clients if client.role in ("writer", "transactor")]

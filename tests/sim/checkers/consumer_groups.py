@@ -168,8 +168,10 @@ def _epoch(event: Beaten) -> int:
 
 
 def offset_regress(facts: HistoryIndex) -> Iterator[Anomaly]:
-    """In the order of the log, the committed offset of a partition went back in a group of the consumer protocol. Its
-    members begin at the committed offset and go on from there."""
+    """In the order of the log, the committed offset of a partition went back in a group of the consumer protocol.
+
+    Its members begin at the committed offset and continue from there.
+    """
     groups = _groups(facts)
     latest: dict[tuple[str, Place], int] = {}
     found = []

@@ -64,7 +64,7 @@ def _name_of(topic: str) -> str:
 
 
 def renewal_skip(facts: HistoryIndex) -> Iterator[Anomaly]:
-    """Of one topic id, a consumer or its group skipped records; or a consumer without a group got one twice; or a
+    """A consumer or its group skipped records of one topic id; or a consumer without a group got one twice; or a
     consumer read to the end without having got all records.
 
     Each consumer and each group begins at offset 0 of each topic, and no record is ever deleted.

@@ -73,7 +73,7 @@ def test_a_marker_without_a_decision_and_a_decision_without_its_marker() -> None
     assert builder.found() == ["wrong-txn"]
 
 
-def test_sequences_go_on_without_gaps_and_start_at_0() -> None:
+def test_sequences_start_at_0_and_have_no_gaps() -> None:
     for batches, expected in (
         ([data(0, 0, 0, 3), data(3, 0, 3), data(4, 1, 0)], []),
         ([data(0, 0, 0, 3), data(3, 0, 4)], ["sequence-gap"]),

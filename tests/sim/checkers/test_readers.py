@@ -338,7 +338,7 @@ def test_a_commit_under_way_while_the_partition_moves_is_no_zombies() -> None:
     assert builder.found() == []
 
 
-def test_a_former_member_commits_nothing_inside_a_transaction_either_whatever_becomes_of_it() -> None:
+def test_a_former_member_commits_nothing_inside_a_transaction_with_any_outcome() -> None:
     for accepted, end, expected in (
         (True, "committed", ["zombie-commit"]),
         (True, "aborted", ["zombie-commit"]),

@@ -46,7 +46,7 @@ class ScenarioBroker(SimBroker):
     refusal = ""
 
     async def _restore_offline(self, node: Node) -> None:
-        """Nothing is repaired: the scenario says what happens."""
+        """Repair nothing: the scenario has the steps."""
 
     async def _main(self, host: Host) -> None:
         try:

@@ -58,10 +58,10 @@ class ClientContext(msgspec.Struct, kw_only=True):
     fault_free: FaultFreePhase = msgspec.field(default_factory=FaultFreePhase)
     pause_process: Callable[[], None] = lambda: None
     shared_states: dict[str, SharedState] = {}
-    """What drivers and workers share, by the prefix of their workload."""
+    """The shared state of drivers and workers, by the prefix of their workload."""
 
     def shared_state(self, prefix: str) -> SharedState:
-        """What the drivers and workers of this workload share."""
+        """The state that the drivers and workers of this workload share."""
         return self.shared_states.setdefault(prefix, SharedState())
 
     def settings(self, **more: Any) -> dict[str, Any]:

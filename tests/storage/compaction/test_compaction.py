@@ -56,7 +56,7 @@ def batches_of(log: Log) -> list[tuple[int, int, int]]:
     ]
 
 
-# What stays
+# Remaining records
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
@@ -469,7 +469,7 @@ async def test_a_fencing_marker_that_is_the_last_batch_of_its_producer_stays() -
     assert batches_of(data.log)[0] == (0, 0, 1), "with its record: aiokafka cannot read an empty control batch"
 
 
-# What goes wrong
+# Failures
 
 
 async def test_a_batch_that_fails_its_crc_stops_compaction_and_changes_nothing() -> None:

@@ -16,12 +16,15 @@ CONFIG = LogConfig(cleanup_policy=("compact",), delete_retention_ms=1000, index_
 DIRECTORY = f"{ROOT}/{TOPIC}-0"
 
 
-class Died(BaseException):
+class EndedProcessError(BaseException):
     """The process has ended."""
 
 
 class MortalDisk(MemoryDisk):
-    """Raises `Died` before the `steps_left`-th change from now, and does nothing more until it is `revived`."""
+    """Raises `EndedProcessError` before the `steps_left`-th change from now.
+
+    It does nothing more until it is `revived`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +35,7 @@ class MortalDisk(MemoryDisk):
         self.steps += 1
         if self.steps_left is not None:
             if self.steps_left <= 0:
-                raise Died
+                raise EndedProcessError
             self.steps_left -= 1
 
     def open(self, path: str) -> MemoryFile:
@@ -107,7 +110,7 @@ async def test_recovery_finds_a_complete_log_after_a_stop_at_any_step(segment_by
         await data.log.durability.checkpoint()
         before = pairs_of(data.log)
         disk.steps_left = step
-        with pytest.raises(Died):
+        with pytest.raises(EndedProcessError):
             await round_of(data, 2)
         disk.steps_left = None
         data.kill_and_open() if ending == "killed" else data.crash_and_open()
@@ -129,13 +132,13 @@ async def test_a_power_loss_during_recovery_is_recovered() -> None:
         data = await prepared(disk)
         await data.log.durability.checkpoint()
         disk.steps_left = await steps_of_a_round(CONFIG) - 8
-        with pytest.raises(Died):
+        with pytest.raises(EndedProcessError):
             await round_of(data, 2)
         disk.steps_left = None
         disk.crash()
         assert any(name.endswith(".log.swap") for name in disk.listdir(DIRECTORY)), "past the point of no return"
         disk.steps_left = step
-        with contextlib.suppress(Died):
+        with contextlib.suppress(EndedProcessError):
             recover_swaps(disk, DIRECTORY)
         disk.steps_left = None
         data.crash_and_open()

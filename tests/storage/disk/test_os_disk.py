@@ -259,7 +259,7 @@ async def test_failed_fsync_ends_the_process_and_is_not_retried(
     while not ended:
         await asyncio.sleep(0.001)
     assert ended == [f"fdatasync of {tmp_path}/f failed: EIO (Input/output error)"]
-    assert not waiting.done(), "nobody is told that the data is safe"
+    assert not waiting.done(), "no caller gets a success"
     assert syncing.count == 1
     waiting.cancel()
 

@@ -23,7 +23,7 @@ CALLS_PER_CALLER_MAX = 0.5
 """In the longest turn."""
 
 
-class HeldDisk(OsDisk):
+class DiskOfHeldJobs(OsDisk):
     """What threads would do is done when the test says so."""
 
     def __init__(self) -> None:
@@ -43,14 +43,14 @@ class HeldDisk(OsDisk):
             thread.join()
 
 
-def syncs(disk: HeldDisk, root: Path, count: int) -> list[Callable[[], Awaitable[None]]]:
+def syncs(disk: DiskOfHeldJobs, root: Path, count: int) -> list[Callable[[], Awaitable[None]]]:
     files = [disk.open(f"{root}/{number}") for number in range(count)]
     for file in files:
         file.append(b"x")
     return [file.sync for file in files]
 
 
-def debts(disk: HeldDisk, root: Path, count: int) -> list[Callable[[], Awaitable[None]]]:
+def debts(disk: DiskOfHeldJobs, root: Path, count: int) -> list[Callable[[], Awaitable[None]]]:
     paths = [f"{root}/{number}" for number in range(count)]
     for path in paths:
         disk.mkdir(path, durable=False)
@@ -58,7 +58,7 @@ def debts(disk: HeldDisk, root: Path, count: int) -> list[Callable[[], Awaitable
     return [partial(disk.settle, path) for path in paths]
 
 
-def checkpoints(disk: HeldDisk, root: Path, count: int) -> list[Callable[[], Awaitable[None]]]:
+def checkpoints(disk: DiskOfHeldJobs, root: Path, count: int) -> list[Callable[[], Awaitable[None]]]:
     files = CheckpointFiles(disk, str(root))
 
     async def saved(number: int) -> None:
@@ -69,7 +69,7 @@ def checkpoints(disk: HeldDisk, root: Path, count: int) -> list[Callable[[], Awa
 
 
 async def all_at_once(
-    disk: HeldDisk, waits: Sequence[Callable[[], Awaitable[None]]], tasks: list[asyncio.Task[None]]
+    disk: DiskOfHeldJobs, waits: Sequence[Callable[[], Awaitable[None]]], tasks: list[asyncio.Task[None]]
 ) -> None:
     """Begin two in each turn of the loop, so that files share a sync; then let the disk go on until all have ended."""
 
@@ -88,7 +88,7 @@ async def all_at_once(
 
 @pytest.mark.parametrize("make", [syncs, debts, checkpoints])
 def test_no_turn_grows_with_the_callers_that_share_a_wait(
-    make: Callable[[HeldDisk, Path, int], list[Callable[[], Awaitable[None]]]],
+    make: Callable[[DiskOfHeldJobs, Path, int], list[Callable[[], Awaitable[None]]]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -97,7 +97,7 @@ def test_no_turn_grows_with_the_callers_that_share_a_wait(
         monkeypatch.setattr(module, "WAKEUPS_PER_TURN", 8)
     longest = []
     for count in (FEW, MANY):
-        disk, loop, root = HeldDisk(), VirtualLoop(), tmp_path / str(count)
+        disk, loop, root = DiskOfHeldJobs(), VirtualLoop(), tmp_path / str(count)
         root.mkdir()
         waits, tasks = make(disk, root, count), list[asyncio.Task[None]]()
         with loop.counting_calls() as most:

@@ -127,7 +127,7 @@ def test_a_directory_prints_all_its_logs_in_order(tmp_path: Path) -> None:
     assert dump(tmp_path / "empty").exit_code == 1
 
 
-# What is wrong
+# Damage
 
 
 def test_a_torn_tail_is_shown_at_every_byte() -> None:

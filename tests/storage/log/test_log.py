@@ -155,7 +155,7 @@ def test_segment_ms_rolls_by_the_first_append_if_the_first_batch_is_undated(
     assert len(follower.segments) == 2
 
 
-def test_segment_ms_of_an_undated_segment_goes_on_after_a_restart(disk: MemoryDisk) -> None:
+def test_segment_ms_of_an_undated_segment_continues_after_a_restart(disk: MemoryDisk) -> None:
     """Since the last change of its file."""
     config, clock = LogConfig(segment_ms=1000), [5000]
     disk.clock = lambda: clock[0]
@@ -269,7 +269,7 @@ async def test_unsynced_bytes_are_synced_in_the_background(disk: MemoryDisk) -> 
     for _ in range(5):
         await asyncio.sleep(0)
     assert log.durability.recovery_point > 0, (
-        "nobody awaits a sync with durability = os, and yet a crash must not scan all"
+        "no caller awaits a sync with durability = os, but recovery must not scan all"
     )
     log.close()
 

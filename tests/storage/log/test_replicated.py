@@ -163,7 +163,7 @@ def test_truncation_offset(own: tuple[int, int], leader: tuple[int, int], cut: i
     assert truncation_offset(*own, leader_epoch=leader[0], leader_end=leader[1], end_offset=100) == cut
 
 
-# What a follower does not take
+# Batches that a follower refuses
 
 
 def test_nothing_of_damaged_batches_is_appended() -> None:

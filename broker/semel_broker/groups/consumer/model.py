@@ -54,7 +54,7 @@ NEXT: dict[MemberState, tuple[MemberState, ...]] = {
 
 
 class Classic(msgspec.Struct, frozen=True):
-    """What only a member of the classic protocol has. `protocols`: (name, metadata) of its assignors, in the order of
+    """The fields of a member of the classic protocol. `protocols`: (name, metadata) of its assignors, in the order of
     its preference."""
 
     session_timeout_ms: int

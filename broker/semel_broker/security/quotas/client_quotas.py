@@ -41,7 +41,7 @@ class Throttled(msgspec.Struct):
 
 
 class ConnectionAdmission(msgspec.Struct, frozen=True):
-    """What happens to a new connection: it is not read for `wait_s`; if it is refused, it is then closed."""
+    """The treatment of a new connection: it is not read for `wait_s`; if it is refused, it is then closed."""
 
     wait_s: float = 0.0
     is_refused: bool = False

@@ -46,4 +46,4 @@ class Mechanism(Protocol):
 
 
 Mechanisms = Mapping[str, Callable[[], Mechanism]]
-"""What makes an exchange, by the name of the mechanism in SaslHandshake."""
+"""The factory of an exchange, by the name of the mechanism in SaslHandshake."""

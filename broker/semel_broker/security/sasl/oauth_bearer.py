@@ -63,7 +63,7 @@ class UnknownKeyError(TokenRefusedError):
 
 
 class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a token must have. `audiences`: one of these must be in it. Skew: how far clocks may differ."""
+    """The required claims of a token. `audiences`: one of these must be in it. Skew: how far clocks may differ."""
 
     issuer: str
     audiences: tuple[str, ...]

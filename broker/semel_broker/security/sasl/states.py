@@ -74,7 +74,7 @@ KINDS: Final[Mapping[int, Kind]] = {
 
 
 def kind_of(api_key: int, version: int) -> Kind:
-    """What the table calls this request."""
+    """The name of this request in the table."""
     if api_key == ApiKey.SASL_HANDSHAKE:
         return Kind.HANDSHAKE if version >= HANDSHAKE_WITH_HEADERS else Kind.HANDSHAKE_V0
     return KINDS.get(api_key, Kind.OTHER)

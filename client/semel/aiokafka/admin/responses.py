@@ -1,4 +1,4 @@
-"""What aiokafka's admin client returns: Kafka's responses as tuples and dicts, made of semel's values."""
+"""The results of aiokafka's admin client: Kafka's responses as tuples and dicts, made of semel's values."""
 
 from __future__ import annotations
 

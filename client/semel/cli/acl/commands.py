@@ -41,9 +41,9 @@ def resource_options(command: F) -> F:
 
 @click.group()
 def acl() -> None:
-    """Show and change who may do what.
+    """Show and change access control entries.
 
-    The broker needs the setting authorizer.class.name. A principal is `User:NAME`; `User:*` is everybody. A denial
+    The broker needs the setting authorizer.class.name. A principal is `User:NAME`; `User:*` is every user. A denial
     overrules all that allows the same. docs/authorization.md tells which request needs which operation.
     """
 

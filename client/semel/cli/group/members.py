@@ -16,7 +16,7 @@ from semel.structs import TopicPartition
 
 
 def members_of(group: ConsumerGroupDescription) -> list[dict[str, Any]]:
-    """What the broker says of each member. What only the consumer protocol has is None in a classic group."""
+    """The broker's description of each member. Fields of the consumer protocol are None in a classic group."""
     steps = steps_of(group)
     found = []
     for member in group.members:

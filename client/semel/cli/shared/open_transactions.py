@@ -229,7 +229,7 @@ def _end(holder: OpenTransaction, now_ms: int) -> str:
 
 
 def _safe_action(holders: Sequence[OpenTransaction]) -> tuple[str, str]:
-    """What to do, and the command that does it; "" without one."""
+    """The advice, and the command for it; "" without one."""
     holder, transaction = holders[0], holders[0].transaction
     match holder.verdict:
         case Verdict.HANGING:

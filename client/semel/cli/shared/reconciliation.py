@@ -1,4 +1,4 @@
-"""PURE: What the members of a group of the consumer protocol (KIP-848) still have to do, in plain words.
+"""PURE: the remaining steps of the members of a consumer group (KIP-848), in plain words.
 
 A broker describes for each member its epoch, the partitions that it may keep, and its target assignment. Partitions
 that the coordinator has asked a member to give up are in no description. So they are concluded: a partition that a
@@ -20,7 +20,7 @@ CONSUMER = "consumer"
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """What one member still has to do.
+    """The remaining steps of one member.
 
     give_up: partitions that it has and that are not in its target assignment.
     may_hold: partitions that it or another member has yet to give up.

@@ -89,7 +89,7 @@ def without_jaas(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _readings(text: str) -> Iterator[object]:
-    """What a text may mean, the most literal first."""
+    """The possible meanings of a text, the most literal first."""
     yield text
     for number in (int, float):
         try:

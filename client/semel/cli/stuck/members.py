@@ -1,4 +1,4 @@
-"""PURE: What keeps a group of the consumer protocol (KIP-848) from its target assignment, for `semel group stuck`."""
+"""PURE: the obstacles between a consumer group (KIP-848) and its target assignment, for `semel group stuck`."""
 
 from __future__ import annotations
 

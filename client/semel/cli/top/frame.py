@@ -181,7 +181,7 @@ def _transaction_tables(facts: Mapping[str, Any], rows: int) -> list[Table]:
 
 
 def notes_of(facts: Mapping[str, Any], rows: int = ROWS) -> list[str]:
-    """What the tables leave out, and why."""
+    """The rows that the tables leave out, and the reason."""
     counts = {name: len(facts[name]) - rows for name in ("topics", "transactions", "held_back", "groups")}
     words = {
         "topics": "topics",

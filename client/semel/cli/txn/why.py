@@ -166,7 +166,7 @@ ADVICE = {
 
 
 def _advice(found: TransactionDescription) -> str | None:
-    """What to do about the last fence; None when there is none. A producer that fenced itself to recover (RESUMED), or
+    """The advice after the last fence; None when there is none. A producer that fenced itself to recover (RESUMED), or
     used up its epochs, goes on by itself.
     """
     if not found.fences:

@@ -249,7 +249,7 @@ async def test_requests_pipelined_behind_a_login_are_served_under_its_principal(
     assert (await wire.receive()).brokers
 
 
-async def test_a_listener_without_sasl_refuses_sasl_and_goes_on(broker: Harness) -> None:
+async def test_a_listener_without_sasl_refuses_sasl_and_serves_other_requests(broker: Harness) -> None:
     wire = await broker.wire()
     assert (await handshake(wire)).error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert (await authenticate(wire, b"x")).error_code == ErrorCode.ILLEGAL_SASL_STATE
@@ -325,7 +325,7 @@ async def test_a_client_that_leaves_in_the_middle_is_logged(sasl_broker: Harness
 # --- users that change
 
 
-async def test_open_connections_go_on_when_their_user_is_deleted(sasl_broker: Harness) -> None:
+async def test_open_connections_stay_when_their_user_is_deleted(sasl_broker: Harness) -> None:
     wire = await sasl_broker.wire()
     await log_in(wire)
     assert sasl_broker.node is not None

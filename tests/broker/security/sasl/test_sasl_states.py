@@ -28,7 +28,7 @@ from semel_protocol.messages.k36_sasl_authenticate import SaslAuthenticateReques
 BEFORE = frozenset(SaslState) - {SaslState.AUTHENTICATED, SaslState.REAUTHENTICATION}
 
 
-class Refusing:
+class RefusingMechanism:
     """A mechanism that takes two tokens and then refuses. The client proves nothing."""
 
     user = "mallory"
@@ -50,7 +50,7 @@ def session() -> SaslSession:
         SaslListener(
             name="SASL_PLAINTEXT",
             protocol="SASL_PLAINTEXT",
-            mechanisms={"PLAIN": Refusing},
+            mechanisms={"PLAIN": RefusingMechanism},
             max_reauth_ms=0,
             failed_delay_ms=0,
             token_bytes_max=1_000,

@@ -51,7 +51,7 @@ def chunks(data: bytes, size: int) -> Answer:
     return says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + framed)
 
 
-class Liar:
+class ScriptedEtcd:
     """A server that gives the n-th answer to the n-th request, and the last answer to all later ones.
 
     `tls`: for a TLS server.
@@ -69,7 +69,7 @@ class Liar:
         scheme = "https" if self._tls else "http"
         return f"{scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    async def __aenter__(self) -> Liar:
+    async def __aenter__(self) -> ScriptedEtcd:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         return self
 

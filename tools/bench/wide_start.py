@@ -1,7 +1,7 @@
 """Measures the start of a broker with 10,000 written partitions, after a clean stop and after SIGKILL, and the stop.
 
 `python -m tools.bench.wide_start` prints the time from the start of the process until it listens, and that of each end.
-The first SIGKILL comes right after the first records of all partitions. CPU times tell more where other processes use the
+The first SIGKILL comes right after the first records of all partitions. CPU times tell more where others use the
 machine.
 """
 

@@ -18,8 +18,8 @@ from semel._group.consumer_member import (
     BEATING_STATES,
     MEMBER_STATES,
     ConsumerMember,
-    ConsumerMemberState,
     IdPartition,
+    State,
     Subscribed,
     topic_ids,
 )
@@ -94,7 +94,7 @@ class ConsumerGroup:
                 await self._leave_until_wanted()
             elif self._ownership.lost is not None:
                 await self._let_go()
-            elif self.member.state in (ConsumerMemberState.UNJOINED, ConsumerMemberState.FENCED):
+            elif self.member.state in (State.UNJOINED, State.FENCED):
                 self._join()
             elif not await self._step():
                 await self._until_woken()
@@ -160,14 +160,14 @@ class ConsumerGroup:
         """
         self.heartbeats.cut()
         self._subscription.drop(list(self._subscription.states))
-        if self.failure is None and self.member.state is not ConsumerMemberState.STOPPED:
-            self._to(ConsumerMemberState.LEAVING)
+        if self.failure is None and self.member.state is not State.STOPPED:
+            self._to(State.LEAVING)
             await self.heartbeats.leave()
-        self._to(ConsumerMemberState.STOPPED)
+        self._to(State.STOPPED)
 
     # The states
 
-    def _to(self, state: ConsumerMemberState) -> None:
+    def _to(self, state: State) -> None:
         self.member.move(state)
         self.settled.notify()
 
@@ -179,13 +179,13 @@ class ConsumerGroup:
 
     async def _leave_until_wanted(self) -> None:
         """Leave the group. Waits in UNJOINED until topics are subscribed and the application asks for records."""
-        if self.member.state is not ConsumerMemberState.UNJOINED:
-            self._to(ConsumerMemberState.LEAVING)
+        if self.member.state is not State.UNJOINED:
+            self._to(State.LEAVING)
             if self._ownership.lost is not None:
                 await self._let_go()
             self._ids.clear()
             await self.heartbeats.leave()
-            self._to(ConsumerMemberState.UNJOINED)
+            self._to(State.UNJOINED)
         while not self._subscription.is_automatic or self._polls.exceeded():
             await self._wake.wait()
 
@@ -202,8 +202,8 @@ class ConsumerGroup:
         self._forget_dropped()
         gone, new, unknown = self._gone(), self._new(), self._unknown()
         is_held = any(state.held for state in self._subscription.states.values())
-        if member.state is ConsumerMemberState.STABLE and (gone or new or is_held):
-            self._to(ConsumerMemberState.RECONCILING)
+        if member.state is State.STABLE and (gone or new or is_held):
+            self._to(State.RECONCILING)
         if gone:
             await self._revoke(gone)
         elif unknown and self._cluster.edge.monotonic() >= self._resolve_at:
@@ -211,8 +211,8 @@ class ConsumerGroup:
         elif new or is_held or (not unknown and self._targets_adopted != member.targets):
             await self._adopt(new)
         else:
-            if not unknown and member.state is ConsumerMemberState.RECONCILING:
-                self._to(ConsumerMemberState.STABLE)
+            if not unknown and member.state is State.RECONCILING:
+                self._to(State.STABLE)
             return False
         return True
 
@@ -308,7 +308,7 @@ class ConsumerGroup:
 
     def _lost(self, error: KafkaError) -> None:
         if isinstance(error, MaxPollExceededError):
-            self.member.move(ConsumerMemberState.LEAVING)
+            self.member.move(State.LEAVING)
         else:
             self.member.fence()
         self._ownership.lose(error)
@@ -318,7 +318,7 @@ class ConsumerGroup:
         if self.member.state not in BEATING_STATES:
             return
         self.failure = error
-        self.member.move(ConsumerMemberState.FAILED)
+        self.member.move(State.FAILED)
         self._ownership.lose(error)
         self.settled.notify()
         self._changed()

@@ -17,7 +17,7 @@ from semel_protocol.messages.k68_consumer_group_heartbeat import (
 )
 
 from semel._config.consumer import ConsumerConfig
-from semel._group.consumer_member import BEATING_STATES, ConsumerMember, ConsumerMemberState, Subscribed
+from semel._group.consumer_member import BEATING_STATES, ConsumerMember, State, Subscribed
 from semel._group.heartbeat import HeartbeatTask, MaxPollExceededError, PollWatch
 from semel._group.member import LEAVE_TIMEOUT_MS
 from semel._net.cluster import Cluster
@@ -178,7 +178,7 @@ class ConsumerHeartbeats(HeartbeatTask):
             return None  # fenced or leaving meanwhile
         member.unanswered()
         code = error.code if isinstance(error, BrokerResponseError) else None
-        is_joining = member.state is ConsumerMemberState.JOINING
+        is_joining = member.state is State.JOINING
         if code in FENCING_CODES or (code == ErrorCode.GROUP_ID_NOT_FOUND and not is_joining):
             self._on_lost(error)
             return self._backoff.next_ms()

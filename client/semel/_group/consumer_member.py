@@ -34,7 +34,7 @@ IdPartition = tuple[bytes, int]
 """(topic id, partition)."""
 
 
-class ConsumerMemberState(Enum):
+class State(Enum):
     UNJOINED = "not a member"
     JOINING = "waiting for the first assignment"
     RECONCILING = "exchanging partitions"
@@ -45,35 +45,20 @@ class ConsumerMemberState(Enum):
     STOPPED = "stopped"
 
 
-NEXT: dict[ConsumerMemberState, tuple[ConsumerMemberState, ...]] = {
-    ConsumerMemberState.UNJOINED: (ConsumerMemberState.JOINING, ConsumerMemberState.LEAVING),
-    ConsumerMemberState.JOINING: (
-        ConsumerMemberState.RECONCILING,
-        ConsumerMemberState.FENCED,
-        ConsumerMemberState.LEAVING,
-        ConsumerMemberState.FAILED,
-    ),
-    ConsumerMemberState.RECONCILING: (
-        ConsumerMemberState.STABLE,
-        ConsumerMemberState.FENCED,
-        ConsumerMemberState.LEAVING,
-        ConsumerMemberState.FAILED,
-    ),
-    ConsumerMemberState.STABLE: (
-        ConsumerMemberState.RECONCILING,
-        ConsumerMemberState.FENCED,
-        ConsumerMemberState.LEAVING,
-        ConsumerMemberState.FAILED,
-    ),
-    ConsumerMemberState.FENCED: (ConsumerMemberState.JOINING, ConsumerMemberState.LEAVING),
-    ConsumerMemberState.LEAVING: (ConsumerMemberState.UNJOINED, ConsumerMemberState.STOPPED),
-    ConsumerMemberState.FAILED: (ConsumerMemberState.STOPPED,),
-    ConsumerMemberState.STOPPED: (),
+NEXT: dict[State, tuple[State, ...]] = {
+    State.UNJOINED: (State.JOINING, State.LEAVING),
+    State.JOINING: (State.RECONCILING, State.FENCED, State.LEAVING, State.FAILED),
+    State.RECONCILING: (State.STABLE, State.FENCED, State.LEAVING, State.FAILED),
+    State.STABLE: (State.RECONCILING, State.FENCED, State.LEAVING, State.FAILED),
+    State.FENCED: (State.JOINING, State.LEAVING),
+    State.LEAVING: (State.UNJOINED, State.STOPPED),
+    State.FAILED: (State.STOPPED,),
+    State.STOPPED: (),
 }
 
-MEMBER_STATES = (ConsumerMemberState.RECONCILING, ConsumerMemberState.STABLE)
+MEMBER_STATES = (State.RECONCILING, State.STABLE)
 """The coordinator has given this member an epoch."""
-BEATING_STATES = (ConsumerMemberState.JOINING, *MEMBER_STATES)
+BEATING_STATES = (State.JOINING, *MEMBER_STATES)
 
 
 class Subscribed(msgspec.Struct, frozen=True):
@@ -107,7 +92,7 @@ class ConsumerMember:
         self._config = config
         self._made_id = member_id
         self.group_id = config.group_id
-        self.state = ConsumerMemberState.UNJOINED
+        self.state = State.UNJOINED
         self.member_id = ""
         self.epoch = JOIN_EPOCH
         self.interval_ms: float = FIRST_INTERVAL_MS
@@ -121,7 +106,7 @@ class ConsumerMember:
         self._has_sent = False
         self._last = Membership()
 
-    def move(self, state: ConsumerMemberState) -> None:
+    def move(self, state: State) -> None:
         assert state is self.state or state in NEXT[self.state], f"{self.state} -> {state}"
         self.state = state
 
@@ -150,7 +135,7 @@ class ConsumerMember:
 
     def join(self) -> None:
         """Begin to join. The coordinator gets everything with the next heartbeat."""
-        self.move(ConsumerMemberState.JOINING)
+        self.move(State.JOINING)
         self.epoch, self._known = JOIN_EPOCH, None
 
     def says(self, subscribed: Subscribed) -> ReportedMember:
@@ -201,11 +186,11 @@ class ConsumerMember:
         self.epoch = answer.member_epoch
         self.interval_ms = answer.heartbeat_interval_ms or self.interval_ms
         self._known = said
-        if answer.assignment is not None or self.state is ConsumerMemberState.JOINING:
+        if answer.assignment is not None or self.state is State.JOINING:
             rows = answer.assignment.topic_partitions if answer.assignment is not None else []
             self.target = frozenset((row.topic_id, index) for row in rows for index in row.partitions)
             self.targets += 1
-            self.move(ConsumerMemberState.RECONCILING)
+            self.move(State.RECONCILING)
         self._last = Membership(self.epoch, self.member_id, self._config.group_instance_id)
 
     def unanswered(self) -> None:
@@ -221,13 +206,13 @@ class ConsumerMember:
 
     def fence(self) -> None:
         """The coordinator has removed this member: all partitions are lost."""
-        self.move(ConsumerMemberState.FENCED)
+        self.move(State.FENCED)
         self._forget()
         self._has_sent = False
 
     def leave_request(self) -> ConsumerGroupHeartbeatRequest | None:
         """The last heartbeat, which leaves the group; None when the coordinator has no such member."""
-        assert self.state is ConsumerMemberState.LEAVING
+        assert self.state is State.LEAVING
         static = self._config.group_instance_id
         self._forget()
         if not self._has_sent or not self.member_id:

@@ -41,7 +41,7 @@ from semel.structs import TopicPartition
 log = logging.getLogger(__name__)
 
 
-class MembershipState(Enum):
+class State(Enum):
     UNJOINED = "not a member"
     PREPARING = "revoking partitions"
     JOINING = "waiting for the other members"
@@ -52,37 +52,15 @@ class MembershipState(Enum):
     STOPPED = "stopped"
 
 
-NEXT: dict[MembershipState, tuple[MembershipState, ...]] = {
-    MembershipState.UNJOINED: (MembershipState.PREPARING, MembershipState.STOPPED),
-    MembershipState.PREPARING: (
-        MembershipState.JOINING,
-        MembershipState.UNJOINED,
-        MembershipState.FAILED,
-        MembershipState.STOPPED,
-    ),
-    MembershipState.JOINING: (
-        MembershipState.SYNCING,
-        MembershipState.PREPARING,
-        MembershipState.UNJOINED,
-        MembershipState.FAILED,
-        MembershipState.STOPPED,
-    ),
-    MembershipState.SYNCING: (
-        MembershipState.ADOPTING,
-        MembershipState.PREPARING,
-        MembershipState.UNJOINED,
-        MembershipState.FAILED,
-        MembershipState.STOPPED,
-    ),
-    MembershipState.ADOPTING: (MembershipState.STABLE, MembershipState.STOPPED),
-    MembershipState.STABLE: (
-        MembershipState.PREPARING,
-        MembershipState.UNJOINED,
-        MembershipState.FAILED,
-        MembershipState.STOPPED,
-    ),
-    MembershipState.FAILED: (MembershipState.STOPPED,),
-    MembershipState.STOPPED: (),
+NEXT: dict[State, tuple[State, ...]] = {
+    State.UNJOINED: (State.PREPARING, State.STOPPED),
+    State.PREPARING: (State.JOINING, State.UNJOINED, State.FAILED, State.STOPPED),
+    State.JOINING: (State.SYNCING, State.PREPARING, State.UNJOINED, State.FAILED, State.STOPPED),
+    State.SYNCING: (State.ADOPTING, State.PREPARING, State.UNJOINED, State.FAILED, State.STOPPED),
+    State.ADOPTING: (State.STABLE, State.STOPPED),
+    State.STABLE: (State.PREPARING, State.UNJOINED, State.FAILED, State.STOPPED),
+    State.FAILED: (State.STOPPED,),
+    State.STOPPED: (),
 }
 
 
@@ -128,7 +106,7 @@ class ClassicGroup:
         self.heartbeats = Heartbeats(
             cluster, config, self.member, self._polls, on_rebalance=self.request_rejoin, on_expelled=self._expelled
         )
-        self.state = MembershipState.UNJOINED
+        self.state = State.UNJOINED
         self.settled = Signal()
         """Notified at every change of state."""
         self.failure: KafkaError | None = None
@@ -147,7 +125,7 @@ class ClassicGroup:
         self._task = asyncio.current_task()
         while True:
             await self._until_wanted()
-            self._to(MembershipState.PREPARING)
+            self._to(State.PREPARING)
             await self._give_up_before_joining()
             if self._max_poll_exceeded:
                 continue
@@ -179,7 +157,7 @@ class ClassicGroup:
 
     def metadata_changed(self) -> None:
         """Rejoin when topics or partitions have changed and this member must notice it."""
-        if self.state is not MembershipState.STABLE:
+        if self.state is not State.STABLE:
             return
         metadata = self._cluster.metadata
         if self._subscription.mode is Mode.PATTERN and (
@@ -201,14 +179,14 @@ class ClassicGroup:
         (that may wait for the application). Raises KafkaTimeoutError.
         """
         deadline = Deadline(self._edge, timeout_ms)
-        hopeless = [MembershipState.UNJOINED, MembershipState.FAILED, MembershipState.STOPPED]
+        hopeless = [State.UNJOINED, State.FAILED, State.STOPPED]
         if self._protocol == "eager":
-            hopeless.append(MembershipState.PREPARING)
+            hopeless.append(State.PREPARING)
         while True:
             if self.state in hopeless or asyncio.current_task() is self._task:
                 raise CommitFailedError(f"group {self.member.group_id!r} is rebalancing")
-            if self.state is MembershipState.ADOPTING or (
-                self.state is MembershipState.STABLE and not self._rejoin and not self._ownership.lost
+            if self.state is State.ADOPTING or (
+                self.state is State.STABLE and not self._rejoin and not self._ownership.lost
             ):
                 return
             if deadline.expired:
@@ -226,7 +204,7 @@ class ClassicGroup:
     async def stop(self) -> None:
         """Commit and revoke the owned partitions, then leave the group. `run` must have ended."""
         # First: a commit that meets a rebalance must not wait for it, because `run` has ended.
-        self._to(MembershipState.STOPPED)
+        self._to(State.STOPPED)
         owned = list(self._subscription.states)
         if owned and self._ownership.lost is None and self.failure is None:
             await self._ownership.give_up(owned)
@@ -238,13 +216,13 @@ class ClassicGroup:
         `stop`.
         """
         self.heartbeats.cut()
-        self._to(MembershipState.STOPPED)
+        self._to(State.STOPPED)
         self._subscription.drop(list(self._subscription.states))
         await self.member.leave()
 
     # The states
 
-    def _to(self, state: MembershipState) -> None:
+    def _to(self, state: State) -> None:
         assert state is self.state or state in NEXT[self.state], f"{self.state} -> {state}"
         self.state = state
         self.settled.notify()
@@ -253,7 +231,7 @@ class ClassicGroup:
         """Wait in UNJOINED until topics are subscribed and the application asks for records."""
         while not self._subscription.is_automatic or (self._max_poll_exceeded and self._polls.exceeded()):
             await self.heartbeats.end()
-            self._to(MembershipState.UNJOINED)
+            self._to(State.UNJOINED)
             await self._lose_all()
             await self.member.leave()
             self._rejoin = None
@@ -277,18 +255,18 @@ class ClassicGroup:
         owned = tuple(self._subscription.states)
         if not owned and self.member.is_outdated:
             await self._join_as_another()
-        self._to(MembershipState.JOINING)
+        self._to(State.JOINING)
         joined = await self.member.join(topics, owned, self._had, self._had_generation)
         self._joined_topics = topics
-        self._to(MembershipState.SYNCING)
+        self._to(State.SYNCING)
         assignments = await self._assign(joined)
         given = await self.member.sync(joined, assignments)
         log.info("group %r generation %d: assigned %s", self.member.group_id, joined.generation, names_of(given))
         self._had, self._had_generation = given, joined.generation
         self.heartbeats.start()
-        self._to(MembershipState.ADOPTING)
+        self._to(State.ADOPTING)
         await self._adopt(given)
-        self._to(MembershipState.STABLE)
+        self._to(State.STABLE)
         # Changes during this rebalance were not looked at.
         self.metadata_changed()
 
@@ -383,7 +361,7 @@ class ClassicGroup:
     def _fail(self, error: KafkaError) -> None:
         self.failure = error
         self._subscription.drop(list(self._subscription.states))
-        self._to(MembershipState.FAILED)
+        self._to(State.FAILED)
         self._changed()
 
     def _expelled(self, error: KafkaError) -> None:

@@ -27,7 +27,7 @@ from semel_protocol.schema import Message
 from semel._edge import Edge
 from semel._net.counters import ClientRequestCounters
 from semel._net.sasl import SASL_THERE, Credentials
-from semel._net.session import SaslExchange, SaslExchangeState
+from semel._net.session import SaslExchange, State
 from semel._net.socket_errors import failure_of
 from semel._net.tls import TLS_THERE, hint
 from semel.errors import (
@@ -409,7 +409,7 @@ class Connection(asyncio.BufferedProtocol):
         if session is None:
             return False
         if session.is_due:
-            session.move(SaslExchangeState.DRAINING)
+            session.move(State.DRAINING)
             self._renewal = self._loop.create_task(self._renew(session), name=f"renew the session with {self.name}")
         return session.holds
 
@@ -418,7 +418,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._requests.pending:
                 self._idle = self._loop.create_future()
                 await self._idle
-            session.move(SaslExchangeState.RENEWING)
+            session.move(State.RENEWING)
             async with asyncio.timeout(self._login_timeout_ms / 1000):
                 await session.authenticate(lambda message: self._ask(message, self._login_timeout_ms))
         except (KafkaError, TimeoutError) as error:

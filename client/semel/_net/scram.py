@@ -31,7 +31,7 @@ class ScramError(Exception):
     """The broker's message is wrong, or asks too much. The text says why."""
 
 
-class ScramState(Enum):
+class State(Enum):
     START = "nothing is sent"
     NAMED = "the user and the client's nonce are sent"
     PROVED = "the proof is sent"
@@ -40,11 +40,11 @@ class ScramState(Enum):
 
 
 NEXT = {
-    ScramState.START: (ScramState.NAMED,),
-    ScramState.NAMED: (ScramState.PROVED, ScramState.FAILED),
-    ScramState.PROVED: (ScramState.COMPLETE, ScramState.FAILED),
-    ScramState.COMPLETE: (),
-    ScramState.FAILED: (),
+    State.START: (State.NAMED,),
+    State.NAMED: (State.PROVED, State.FAILED),
+    State.PROVED: (State.COMPLETE, State.FAILED),
+    State.COMPLETE: (),
+    State.FAILED: (),
 }
 
 
@@ -52,7 +52,7 @@ class ScramClient:
     """One authentication. `nonce`: printable characters without a comma, never used before."""
 
     def __init__(self, mechanism: str, username: str, password: str, nonce: str, derive: Derive) -> None:
-        self.state = ScramState.START
+        self.state = State.START
         self._hash = HASHES[mechanism]
         self._user = username.replace("=", "=3D").replace(",", "=2C")
         self._password, self._nonce, self._derive = password.encode(), nonce, derive
@@ -65,19 +65,19 @@ class ScramClient:
         """The client's next message; None: the exchange is complete. Raises ScramError."""
         try:
             match self.state:
-                case ScramState.START:
-                    self._move(ScramState.NAMED)
+                case State.START:
+                    self._move(State.NAMED)
                     return f"{NO_CHANNEL_BINDING}{self._first_bare}".encode()
-                case ScramState.NAMED:
+                case State.NAMED:
                     message = await self._proof(_text(challenge))
-                    self._move(ScramState.PROVED)
+                    self._move(State.PROVED)
                     return message
-                case ScramState.PROVED:
+                case State.PROVED:
                     self._check_signature(_text(challenge))
-                    self._move(ScramState.COMPLETE)
+                    self._move(State.COMPLETE)
                     return None
         except ScramError:
-            self._move(ScramState.FAILED)
+            self._move(State.FAILED)
             raise
         raise AssertionError(f"a message in {self.state}")
 
@@ -85,7 +85,7 @@ class ScramClient:
     def _first_bare(self) -> str:
         return f"n={self._user},r={self._nonce}"
 
-    def _move(self, state: ScramState) -> None:
+    def _move(self, state: State) -> None:
         assert state in NEXT[self.state], f"{self.state} -> {state}"
         self.state = state
 

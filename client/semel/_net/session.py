@@ -29,7 +29,7 @@ Ask = Callable[[Message], Awaitable[Any]]
 """Sends a request of SASL, and returns its response."""
 
 
-class SaslExchangeState(Enum):
+class State(Enum):
     NEW = "not authenticated"
     OPEN = "authenticated"
     DRAINING = "to be renewed: earlier requests are not answered yet"
@@ -37,10 +37,10 @@ class SaslExchangeState(Enum):
 
 
 NEXT = {
-    SaslExchangeState.NEW: (SaslExchangeState.OPEN,),
-    SaslExchangeState.OPEN: (SaslExchangeState.DRAINING,),
-    SaslExchangeState.DRAINING: (SaslExchangeState.RENEWING,),
-    SaslExchangeState.RENEWING: (SaslExchangeState.OPEN,),
+    State.NEW: (State.OPEN,),
+    State.OPEN: (State.DRAINING,),
+    State.DRAINING: (State.RENEWING,),
+    State.RENEWING: (State.OPEN,),
 }
 
 
@@ -48,21 +48,21 @@ class SaslExchange:
     """One per connection with SASL."""
 
     def __init__(self, credentials: Credentials, edge: Edge, name: str) -> None:
-        self.state = SaslExchangeState.NEW
+        self.state = State.NEW
         self._credentials, self._edge, self._name = credentials, edge, name
         self._due = float("inf")
 
     @property
     def is_due(self) -> bool:
         """Whether the next request has to begin the renewal."""
-        return self.state is SaslExchangeState.OPEN and self._edge.monotonic() >= self._due
+        return self.state is State.OPEN and self._edge.monotonic() >= self._due
 
     @property
     def holds(self) -> bool:
         """Whether requests have to wait for the renewal."""
-        return self.state in (SaslExchangeState.DRAINING, SaslExchangeState.RENEWING)
+        return self.state in (State.DRAINING, State.RENEWING)
 
-    def move(self, state: SaslExchangeState) -> None:
+    def move(self, state: State) -> None:
         assert state in NEXT[self.state], f"{self.state} -> {state}"
         self.state = state
 
@@ -91,7 +91,7 @@ class SaslExchange:
                 raise ScramError("it does not come to an end")
         except ScramError as error:
             raise distrust(error, credentials, self._name) from error
-        self.move(SaslExchangeState.OPEN)
+        self.move(State.OPEN)
         self._due = float("inf")
         if answer.session_lifetime_ms > 0:
             part = self._edge.rng.uniform(RENEWAL_FROM, RENEWAL_TO)

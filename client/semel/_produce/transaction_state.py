@@ -24,7 +24,7 @@ from semel.errors import (
 from semel.structs import GroupStep, PreparedTransaction, TopicPartition
 
 
-class ProducerTransactionState(Enum):
+class State(Enum):
     UNINITIALIZED = "not initialized"
     READY = "between transactions"
     IN_TRANSACTION = "in a transaction"
@@ -37,40 +37,20 @@ class ProducerTransactionState(Enum):
 
 
 NEXT = {
-    ProducerTransactionState.UNINITIALIZED: (ProducerTransactionState.READY, ProducerTransactionState.ENDED),
-    ProducerTransactionState.READY: (ProducerTransactionState.IN_TRANSACTION, ProducerTransactionState.ENDED),
-    ProducerTransactionState.IN_TRANSACTION: (
-        ProducerTransactionState.COMMITTING,
-        ProducerTransactionState.PREPARING,
-        ProducerTransactionState.ABORTING,
-        ProducerTransactionState.ABORTABLE,
-        ProducerTransactionState.ENDED,
-    ),
+    State.UNINITIALIZED: (State.READY, State.ENDED),
+    State.READY: (State.IN_TRANSACTION, State.ENDED),
+    State.IN_TRANSACTION: (State.COMMITTING, State.PREPARING, State.ABORTING, State.ABORTABLE, State.ENDED),
     # To ABORTING: the application gives up a commit without an outcome. The abort first finds that outcome.
-    ProducerTransactionState.COMMITTING: (
-        ProducerTransactionState.READY,
-        ProducerTransactionState.ABORTABLE,
-        ProducerTransactionState.ABORTING,
-        ProducerTransactionState.ENDED,
-    ),
-    ProducerTransactionState.PREPARING: (
-        ProducerTransactionState.PREPARED,
-        ProducerTransactionState.ABORTABLE,
-        ProducerTransactionState.ABORTING,
-        ProducerTransactionState.ENDED,
-    ),
-    ProducerTransactionState.PREPARED: (ProducerTransactionState.ABORTING, ProducerTransactionState.ENDED),
-    ProducerTransactionState.ABORTABLE: (ProducerTransactionState.ABORTING, ProducerTransactionState.ENDED),
-    ProducerTransactionState.ABORTING: (ProducerTransactionState.READY, ProducerTransactionState.ENDED),
-    ProducerTransactionState.ENDED: (),
+    State.COMMITTING: (State.READY, State.ABORTABLE, State.ABORTING, State.ENDED),
+    State.PREPARING: (State.PREPARED, State.ABORTABLE, State.ABORTING, State.ENDED),
+    State.PREPARED: (State.ABORTING, State.ENDED),
+    State.ABORTABLE: (State.ABORTING, State.ENDED),
+    State.ABORTING: (State.READY, State.ENDED),
+    State.ENDED: (),
 }
 
 
-OPEN = (
-    ProducerTransactionState.IN_TRANSACTION,
-    ProducerTransactionState.COMMITTING,
-    ProducerTransactionState.PREPARING,
-)
+OPEN = (State.IN_TRANSACTION, State.COMMITTING, State.PREPARING)
 """States in which records may still be in flight and nothing has failed."""
 
 
@@ -130,7 +110,7 @@ class TransactionState:
 
     def __init__(self, transactional_id: str, step: GroupStep | None = None) -> None:
         self.transactional_id, self.step = transactional_id, step
-        self.state = ProducerTransactionState.UNINITIALIZED
+        self.state = State.UNINITIALIZED
         self.version = 1
         self.wanted: dict[TopicPartition, None] = {}
         self.partitions: dict[TopicPartition, None] = {}
@@ -144,7 +124,7 @@ class TransactionState:
         """Raise IllegalOperation outside of a transaction, TransactionHasFailed, and the error that ended the
         producer.
         """
-        if self.state is not ProducerTransactionState.IN_TRANSACTION:
+        if self.state is not State.IN_TRANSACTION:
             self.check_usable()
             raise IllegalOperation(
                 f"the producer of {self.transactional_id!r} is {self.state.value}: await begin_transaction() first"
@@ -152,20 +132,20 @@ class TransactionState:
 
     def check_not_ended(self) -> None:
         """Raise the error that ended the producer."""
-        if self.state is ProducerTransactionState.ENDED:
+        if self.state is State.ENDED:
             raise self.end_error()
 
     def check_usable(self) -> None:
         """Raise TransactionHasFailed when the transaction must be aborted, and the error that ended the producer."""
         self.check_not_ended()
-        if self.state is ProducerTransactionState.ABORTABLE:
+        if self.state is State.ABORTABLE:
             raise self.failure()
 
     def begin(self, version: int) -> None:
         """Begin a transaction under this version of the protocol."""
         self.check_usable()
-        self._expect(ProducerTransactionState.READY, "begin_transaction()")
-        self._to(ProducerTransactionState.IN_TRANSACTION)
+        self._expect(State.READY, "begin_transaction()")
+        self._to(State.IN_TRANSACTION)
         self.version = version
         assert not self.needs_new_epoch
 
@@ -180,8 +160,8 @@ class TransactionState:
     def start_commit(self) -> None:
         self.check_commits_itself("commit_transaction()")
         self.check_usable()
-        self._expect(ProducerTransactionState.IN_TRANSACTION, "commit_transaction()")
-        self._to(ProducerTransactionState.COMMITTING)
+        self._expect(State.IN_TRANSACTION, "commit_transaction()")
+        self._to(State.COMMITTING)
 
     def start_prepare(self) -> None:
         """Begin to prepare. Also allowed for a transaction that is preparing or prepared."""
@@ -191,28 +171,23 @@ class TransactionState:
                 "give it one (transaction_group_step=, join()), or commit_transaction()"
             )
         self.check_usable()
-        if self.state not in (ProducerTransactionState.PREPARING, ProducerTransactionState.PREPARED):
-            self._expect(ProducerTransactionState.IN_TRANSACTION, "prepare_transaction()")
-            self._to(ProducerTransactionState.PREPARING)
+        if self.state not in (State.PREPARING, State.PREPARED):
+            self._expect(State.IN_TRANSACTION, "prepare_transaction()")
+            self._to(State.PREPARING)
 
     def start_abort(self) -> None:
         """Begin to abort. Also allowed for a transaction that failed, that is committing, or that is prepared."""
         self.check_not_ended()
-        if self.state not in (
-            ProducerTransactionState.COMMITTING,
-            ProducerTransactionState.PREPARING,
-            ProducerTransactionState.PREPARED,
-            ProducerTransactionState.ABORTABLE,
-        ):
-            self._expect(ProducerTransactionState.IN_TRANSACTION, "abort_transaction()")
-        self._to(ProducerTransactionState.ABORTING)
+        if self.state not in (State.COMMITTING, State.PREPARING, State.PREPARED, State.ABORTABLE):
+            self._expect(State.IN_TRANSACTION, "abort_transaction()")
+        self._to(State.ABORTING)
 
     # Events
 
     def initialized(self) -> None:
         """The coordinator gave a producer id or a new epoch: earlier requests are fenced."""
-        if self.state is ProducerTransactionState.UNINITIALIZED:
-            self._to(ProducerTransactionState.READY)
+        if self.state is State.UNINITIALIZED:
+            self._to(State.READY)
         self.needs_new_epoch = False
 
     def admits(self, partition: TopicPartition) -> bool:
@@ -237,16 +212,16 @@ class TransactionState:
         """A part of the transaction failed. The first failure is the cause."""
         self.needs_new_epoch = self.needs_new_epoch or needs_new_epoch
         if self.state in OPEN:
-            self._to(ProducerTransactionState.ABORTABLE)
+            self._to(State.ABORTABLE)
             self.commit_sent = False
             self.cause = error
             self.wanted.clear()
 
     def prepared(self, producer_id: int, producer_epoch: int) -> PreparedTransaction | None:
         """Every record is stored. None when nothing was sent."""
-        if self.state is ProducerTransactionState.PREPARING:
-            self._to(ProducerTransactionState.PREPARED)
-        assert self.state is ProducerTransactionState.PREPARED
+        if self.state is State.PREPARING:
+            self._to(State.PREPARED)
+        assert self.state is State.PREPARED
         assert self.step is not None
         if not self.touched:
             return None
@@ -255,13 +230,13 @@ class TransactionState:
 
     def end(self, error: KafkaError) -> None:
         """End the producer: it cannot continue."""
-        if self.state is not ProducerTransactionState.ENDED:
-            self._to(ProducerTransactionState.ENDED)
+        if self.state is not State.ENDED:
+            self._to(State.ENDED)
             self.cause = error
 
     def closed(self, *, new_epoch: bool) -> None:
         """The transaction is committed or aborted. new_epoch: the answer carried a new epoch."""
-        self._to(ProducerTransactionState.READY)
+        self._to(State.READY)
         self.wanted.clear()
         self.partitions.clear()
         self.groups.clear()
@@ -272,11 +247,7 @@ class TransactionState:
     @property
     def must_abort(self) -> bool:
         """Whether nothing more may be sent or retried in this transaction."""
-        return self.state in (
-            ProducerTransactionState.ABORTABLE,
-            ProducerTransactionState.ABORTING,
-            ProducerTransactionState.ENDED,
-        )
+        return self.state in (State.ABORTABLE, State.ABORTING, State.ENDED)
 
     def failure(self) -> TransactionHasFailed:
         """The exception of a transaction that can only be aborted."""
@@ -289,13 +260,13 @@ class TransactionState:
         assert self.cause is not None
         return self.cause.with_traceback(None)
 
-    def _expect(self, state: ProducerTransactionState, call: str) -> None:
+    def _expect(self, state: State, call: str) -> None:
         if self.state is not state:
             raise IllegalStateError(
                 f"{call}: the producer of {self.transactional_id!r} is {self.state.value}, not {state.value}"
             )
 
-    def _to(self, state: ProducerTransactionState) -> None:
+    def _to(self, state: State) -> None:
         assert state in NEXT[self.state], f"{self.state} -> {state}"
         self.state = state
 

@@ -17,7 +17,7 @@ from semel._produce.counters import ProducerTransactionCounters
 from semel._produce.sender import Sender
 from semel._produce.transaction_state import (
     ErrorEffect,
-    ProducerTransactionState,
+    State,
     TransactionState,
     is_not_ongoing,
     verdict_on,
@@ -89,7 +89,7 @@ class ProducerTransactions:
 
         Raises KafkaTimeoutError (max_block_ms), InvalidTransactionTimeout, TransactionalIdAuthorizationFailed.
         """
-        if self._state.state is ProducerTransactionState.UNINITIALIZED:
+        if self._state.state is State.UNINITIALIZED:
             with self._counters.time("init"):
                 await self._new_epoch(resume=False)
         self._state.check_usable()
@@ -108,7 +108,7 @@ class ProducerTransactions:
             await self._outcome(ending)
         state = self._state
         with self._counters.time("begin"):
-            if state.state is ProducerTransactionState.READY and state.needs_new_epoch:
+            if state.state is State.READY and state.needs_new_epoch:
                 await self._new_epoch(resume=True)
             state.begin(self._coordinator.version)
         self._counters.begun += 1
@@ -138,10 +138,10 @@ class ProducerTransactions:
         Raises TransactionHasFailed when the transaction can only be aborted, TransactionAborted when another task
         aborts it, and the error that ended the producer, such as ProducerFenced.
         """
-        is_new = self._state.state is not ProducerTransactionState.PREPARED
+        is_new = self._state.state is not State.PREPARED
         self._state.start_prepare()
         await self._all_stored(self._sender.flushed())
-        if self._state.state not in (ProducerTransactionState.PREPARING, ProducerTransactionState.PREPARED):
+        if self._state.state not in (State.PREPARING, State.PREPARED):
             raise TransactionAborted("abort_transaction() was called before the transaction was prepared")
         prepared = self._state.prepared(self._manager.producer_id, self._manager.producer_epoch)
         self._counters.prepared += is_new and prepared is not None
@@ -193,7 +193,7 @@ class ProducerTransactions:
 
     @property
     def is_fatal(self) -> bool:
-        return self._state.state is ProducerTransactionState.ENDED
+        return self._state.state is State.ENDED
 
     async def close(self) -> None:
         """Abort a transaction that is open and not prepared, wait for a commit or abort within its timeout, and
@@ -201,11 +201,7 @@ class ProducerTransactions:
         """
         self._closed = True
         try:
-            if self._state.state in (
-                ProducerTransactionState.IN_TRANSACTION,
-                ProducerTransactionState.PREPARING,
-                ProducerTransactionState.ABORTABLE,
-            ):
+            if self._state.state in (State.IN_TRANSACTION, State.PREPARING, State.ABORTABLE):
                 self._state.start_abort()
                 self._start(self._abort(), commit=False)
             if self._commit_outcome is not None:
@@ -371,7 +367,7 @@ class ProducerTransactions:
                 raise TransactionWasCommitted(
                     f"the transaction of {self._state.transactional_id!r} cannot be aborted: it is committed"
                 )
-            if self._state.state is not ProducerTransactionState.ABORTABLE:
+            if self._state.state is not State.ABORTABLE:
                 ending.task.result()
 
     # Parts of a transaction
@@ -433,7 +429,7 @@ class ProducerTransactions:
 
     async def _failed(self, error: KafkaError, *, abortable: bool = False, ends: bool = False) -> KafkaError:
         """Apply an error to the transaction. Returns the exception to raise, which may say more than `error`."""
-        if self._state.state is ProducerTransactionState.ENDED:
+        if self._state.state is State.ENDED:
             return self._state.end_error()
         verdict = verdict_on(error)
         if isinstance(error, InvalidProducerIdMapping):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from semel._config.consumer import ConsumerConfig
-from semel._group.consumer_member import NEXT, ConsumerMember, ConsumerMemberState, IdPartition, Subscribed
+from semel._group.consumer_member import NEXT, ConsumerMember, IdPartition, State, Subscribed
 from semel._group.offsets import Membership
 from semel_protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -44,9 +44,9 @@ def beat(
 
 
 def test_every_state_is_in_the_table_and_can_be_left_and_reached() -> None:
-    assert set(NEXT) == set(ConsumerMemberState)
-    assert all(NEXT[state] for state in ConsumerMemberState if state is not ConsumerMemberState.STOPPED)
-    assert {after for nexts in NEXT.values() for after in nexts} == set(ConsumerMemberState)
+    assert set(NEXT) == set(State)
+    assert all(NEXT[state] for state in State if state is not State.STOPPED)
+    assert {after for nexts in NEXT.values() for after in nexts} == set(State)
 
 
 def test_the_first_heartbeat_says_everything_and_the_next_only_what_changed() -> None:
@@ -56,7 +56,7 @@ def test_the_first_heartbeat_says_everything_and_the_next_only_what_changed() ->
     assert (first.member_id, first.member_epoch) == ("made", 0)
     assert (first.rack_id, first.rebalance_timeout_ms, first.server_assignor) == ("r", 7, "range")
     assert (first.subscribed_topic_names, first.topic_partitions) == (["t"], [])
-    assert one.state is ConsumerMemberState.RECONCILING
+    assert one.state is State.RECONCILING
     one.own([(T, 0)])
     second = beat(one, 1)
     assert second.topic_partitions is not None
@@ -125,7 +125,7 @@ def test_an_answer_to_a_heartbeat_from_before_the_fence_changes_nothing() -> Non
     one.fence()
     one.join()
     one.answered(late, said, answer(5, [(T, 1)]))
-    assert (one.state, one.epoch, one.target) == (ConsumerMemberState.JOINING, 0, frozenset())
+    assert (one.state, one.epoch, one.target) == (State.JOINING, 0, frozenset())
 
 
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("s", -2)])
@@ -133,7 +133,7 @@ def test_a_static_member_leaves_for_a_while(instance: str | None, epoch: int) ->
     one = member(group_instance_id=instance)
     one.join()
     beat(one, 1, [])
-    one.move(ConsumerMemberState.LEAVING)
+    one.move(State.LEAVING)
     request = one.leave_request()
     assert request is not None
     assert (request.member_epoch, request.instance_id) == (epoch, instance)

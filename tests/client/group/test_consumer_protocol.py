@@ -21,7 +21,7 @@ from client.group.test_group import ListenerCalls, shares, spread
 from semel import ConsumerRebalanceListener, NewTopic, Producer, TopicPartition
 from semel._edge import Edge
 from semel._group.consumer_group import ConsumerGroup
-from semel._group.consumer_member import ConsumerMemberState
+from semel._group.consumer_member import State
 from semel._group.offsets import Membership, Offsets
 from semel._net.connection import connect
 from semel.admin import Admin
@@ -243,7 +243,7 @@ async def test_a_second_owner_of_an_instance_id_waits_for_the_first(wide: str) -
         async with Reader(member_of(wide, group_instance_id="s")) as second:
             await asyncio.sleep(SESSION_S + 1)
             assert shares(first, second) == [6, 0]
-            assert group_of(second.consumer).member.state is ConsumerMemberState.JOINING
+            assert group_of(second.consumer).member.state is State.JOINING
             await first.stop()
             await until(lambda: shares(second) == [6])
 

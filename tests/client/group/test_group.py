@@ -11,7 +11,7 @@ from broker.harness import Harness
 from client.consume.test_consumer import grow, numbers
 from client.consuming import Reader, produce, take, tp, until
 from semel import ConsumerRebalanceListener, TopicPartition
-from semel._group.group import NEXT, MembershipState
+from semel._group.group import NEXT, State
 from semel.consumer import Consumer
 from semel.errors import CommitFailedError, ConsumerStoppedError, FencedInstanceIdError, InconsistentGroupProtocolError
 
@@ -68,10 +68,10 @@ def shares(*readers: Reader) -> list[int]:
 
 
 def test_every_state_is_in_the_table_and_can_be_left_and_reached() -> None:
-    assert set(NEXT) == set(MembershipState)
-    assert all(NEXT[state] for state in MembershipState if state is not MembershipState.STOPPED)
+    assert set(NEXT) == set(State)
+    assert all(NEXT[state] for state in State if state is not State.STOPPED)
     reachable = {after for nexts in NEXT.values() for after in nexts}
-    assert reachable == set(MembershipState)
+    assert reachable == set(State)
 
 
 @pytest.mark.parametrize("strategy", [EAGER, ("roundrobin",), ("sticky",), COOPERATIVE], ids=lambda s: s[0])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from semel._net import scram
-from semel._net.scram import ITERATIONS_MAX, ScramClient, ScramError, ScramState
+from semel._net.scram import ITERATIONS_MAX, ScramClient, ScramError, State
 
 
 async def derive(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
@@ -44,7 +44,7 @@ async def proved() -> ScramClient:
 async def test_the_exchange_of_rfc_7677() -> None:
     made = await proved()
     assert await made.respond(SIGNATURE) is None
-    assert made.state is ScramState.COMPLETE
+    assert made.state is State.COMPLETE
 
 
 async def test_the_exchange_of_rfc_5802(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ async def test_a_challenge_that_is_wrong_or_asks_too_much_is_refused_before_any_
     await made.respond(b"")
     with pytest.raises(ScramError, match=said):
         await made.respond(challenge)
-    assert made.state is ScramState.FAILED
+    assert made.state is State.FAILED
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ async def test_a_broker_that_does_not_have_the_credentials_is_refused(answer: by
     made = await proved()
     with pytest.raises(ScramError, match=said):
         await made.respond(answer)
-    assert made.state is ScramState.FAILED
+    assert made.state is State.FAILED
 
 
 @given(st.binary(max_size=200), st.booleans())

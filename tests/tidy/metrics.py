@@ -184,10 +184,12 @@ or give the disk more space, then start it again.
 
 A sync, or another call to the disk, has been waiting for `disk.hang.timeout.ms`, by default 10 s. The log has
 `disk_hangs` with the path, once; `semel_disk_waiting_seconds` has the time so far. The broker goes on with all that needs
-no disk: metadata, heartbeats, and reads of what the kernel has in memory. Writes that came before wait until the disk goes
+no disk: metadata, heartbeats, and reads of what the kernel has in memory. Reads that need the disk get KAFKA_STORAGE_ERROR
+on Linux; elsewhere, and before the hang is noticed, one such read holds the broker until the disk goes on. Writes that came before wait until the disk goes
 on; with acks=all they get REQUEST_TIMED_OUT after the time-out of their request. New writes get KAFKA_STORAGE_ERROR,
 groups and transactions NOT_COORDINATOR, and clients try again. In a cluster the partitions of the broker get other leaders
-within a second more, and it leaves the ISR, wherever another replica is in sync.
+within a second more, and it leaves the ISR, wherever another replica is in sync. `semel cluster` names broker, data directory
+and the time, and the partitions that no other replica can lead; ElectLeaders (`semel topic elect`) says so, too.
 
 Look at the disk and what is behind it: the kernel's log (`dmesg`), the network of a remote volume, the limits of a cloud
 volume. When the disk goes on, the log has `disk_goes_on`, and everything goes on without a restart. A disk that does not:

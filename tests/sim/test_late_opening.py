@@ -20,7 +20,7 @@ def test_some_seeds_of_one_broker_open_logs_late() -> None:
 
 
 def test_runs_that_open_logs_late_are_clean_and_meet_faults_meanwhile() -> None:
-    """Takes seconds: these are whole runs."""
+    """These are whole runs, which take seconds."""
     came: Counter[str] = Counter()
     for seed in SEEDS:
         verdict = run(opened_late(draw(seed)))

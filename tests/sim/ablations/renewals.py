@@ -116,7 +116,7 @@ def offsets_by_name(seam: Seam) -> None:
     def any_topic(self: GroupCoordinator, topic: str, committed: CommittedOffset) -> bool:
         return True
 
-    seam.replace(GroupCoordinator, "counts", any_topic)
+    seam.replace(GroupCoordinator, "is_of_current_topic", any_topic)
 
 
 @safeguard(

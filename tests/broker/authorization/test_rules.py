@@ -21,6 +21,7 @@ from semel_broker.handlers import HANDLERS, NEEDS
 from semel_broker.handlers.api_versions import offered
 from semel_broker.handlers.k01_fetch import PARTITIONS_AT_ONCE_MAX
 from semel_broker.node import FETCH
+from semel_broker.partitions.disk_hangs import DiskHangs
 from semel_protocol.acls import (
     CLUSTER_NAME,
     NOT_ASKED,
@@ -44,6 +45,7 @@ from semel_protocol.messages import (
     k75_describe_topic_partitions,
 )
 from semel_protocol.messages.k01_fetch import FetchRequestTopic
+from semel_protocol.messages.k60_describe_cluster import DescribeClusterRequest
 from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from semel_protocol.schema import Message
 
@@ -117,6 +119,22 @@ async def test_without_rights_every_row_is_refused_in_every_version(start_broker
     assert topics.names() == ["t"]  # nothing was made or deleted
     assert topics.partition("t", 0).log.end_offset == 0
     assert topics.required("t").partition_count == 1
+
+
+@pytest.mark.parametrize("asks_operations", [False, True])
+async def test_the_path_of_a_disk_that_hangs_is_for_principals_with_describe_on_the_cluster(
+    start_broker: StartBroker, asks_operations: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = await guarded(start_broker)
+    assert harness.node is not None
+    wire = await harness.wire()
+    monkeypatch.setattr(DiskHangs, "stops_writes", True)
+    request = DescribeClusterRequest(include_cluster_authorized_operations=asks_operations)
+    told = await wire.call(request)
+    assert (told.disk_hangs_ms, told.disk_path) == (0, "")
+    await allow(harness, Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)
+    told = await wire.call(request)
+    assert told.disk_path == harness.node.broker.config.log_dir
 
 
 @pytest.mark.proves("hidden-topics")

@@ -15,6 +15,7 @@ from semel_broker.cluster.image import Image
 from semel_broker.cluster.placement import Load, load
 from semel_broker.cluster.records import TopicRecord
 from semel_broker.cluster.store import StoreEntry
+from semel_broker.cluster.topic_plan import Sites
 
 racks_of_brokers = st.dictionaries(st.integers(0, 50), st.sampled_from(["", "a", "b", "c"]), min_size=1, max_size=12)
 
@@ -112,3 +113,13 @@ def test_topics_of_one_partition_take_turns() -> None:
 def test_more_replicas_than_brokers_is_a_bug_of_the_caller() -> None:
     with pytest.raises(AssertionError, match="3 replicas on 2 brokers"):
         place(1, 3, {1: "", 2: ""})
+
+
+def test_a_disk_that_hangs_gets_no_replica_while_others_suffice() -> None:
+    racks = {1: "a", 2: "b", 3: "c"}
+    sites = Sites(racks, hanging=[2])
+    assert sites.racks_for(2) == {1: "a", 3: "c"}
+    assert {broker for row in place(6, 2, sites.racks_for(2)) for broker in row} == {1, 3}
+    assert sites.racks_for(3) == racks, "two brokers cannot have three replicas"
+    grown = place(6, 2, sites.racks_for(2), existing=[[2, 1], [1, 2]])
+    assert {broker for row in grown for broker in row} == {1, 3}, "also of a topic with replicas on the disk that hangs"

@@ -47,7 +47,7 @@ def test_replicas_are_compared_after_the_last_record_is_committed_everywhere(mon
                 topic, partition = next(iter(self.final.partitions))
                 await producer.send_and_wait(topic, b"last words", key=b"k0", partition=partition)
 
-    monkeypatch.setattr("sim.run.Reading", InterruptedReading)
+    monkeypatch.setattr("sim.run.FinalReading", InterruptedReading)
     verdict, executed = execute(draw(2, brokers=BROKERS))
     place, end = next(iter(executed.final.partitions.items()))
     replicas = executed.final.replicas[place]

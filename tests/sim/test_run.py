@@ -17,7 +17,7 @@ from sim import shrink
 from sim.broker import SimBroker
 from sim.checkers import Anomaly
 from sim.coverage import Coverage
-from sim.faults import DISK_FAULTS, FAULTS, RIGHTS_FAULTS, Fault
+from sim.faults import DISK_FAULTS, FAULTS, OPENING_FAULTS, RIGHTS_FAULTS, Fault
 from sim.plan import RunPlan, draw
 from sim.run import RunVerdict, run
 from sim.trace import describe, replay
@@ -63,7 +63,7 @@ def test_a_plan_is_data() -> None:
         assert any(line.startswith("workload") for line in describe(plan))
 
 
-ALL_FAULTS = {**FAULTS, **RIGHTS_FAULTS, **DISK_FAULTS}
+ALL_FAULTS = {**FAULTS, **RIGHTS_FAULTS, **DISK_FAULTS, **OPENING_FAULTS}
 
 
 def test_every_workload_and_every_fault_is_drawn_and_not_all_at_once() -> None:

@@ -47,7 +47,7 @@ def test_a_wait_that_is_not_known_is_found_and_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(SimDisk, "sync_dir_later", SimDisk.sync_dir)
     found = "\n".join(SlowDiskRun(2).execute())
     assert "loop-waits-for-disk" in found
-    assert "compaction_swap.announced < compaction._replacement < log.Log.carry_out" in found
+    assert "recovery._create < recovery._recovered < recovery.recover < log.Log.open" in found
     assert "bystander-waits" in found
     assert run(draw_plan(58)).names == [stalls.CHECKER]
 

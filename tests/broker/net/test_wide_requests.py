@@ -26,7 +26,7 @@ CALLS_PER_ROW = {
     "CreateTopics": 13.0,
     "CreatePartitions": 13.0,
     "CreateTopics, replicas given, validated": 12.0,
-    "AlterPartitionReassignments": 6.0,
+    "AlterPartitionReassignments": 6.5,
     "EndTxn, commit": 6.0,
     "EndTxn, KIP-890": 6.0,
     "DeleteTopics": 70.0,

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from broker.net.test_long_requests import with_broker
-from broker.partitions.test_cleaner import DAY_MS, Rig, batch_of
+from broker.partitions.test_cleaner import DAY_MS, CleanerSetup, batch_of
 from broker.partitions.test_partition import replicated
 from semel_broker.node import Node
 from semel_broker.partitions import cleaner
@@ -57,14 +57,16 @@ class UncountedDisk(MemoryDisk):
             sys.setprofile(count)
 
 
-def longest_turns(prepare: Callable[[Rig, int], dict[str, Callable[[], Awaitable[object]]]]) -> list[dict[str, int]]:
+def longest_turns(
+    prepare: Callable[[CleanerSetup, int], dict[str, Callable[[], Awaitable[object]]]],
+) -> list[dict[str, int]]:
     """The calls in the longest turn of each piece of work, for both sizes."""
     found: list[dict[str, int]] = []
     for size in (NARROW, WIDE):
         loop, most = VirtualLoop(), dict[str, int]()
 
         async def talk(_: Node, loop: VirtualLoop = loop, most: dict[str, int] = most, size: int = size) -> None:
-            rig = Rig(UncountedDisk())
+            rig = CleanerSetup(UncountedDisk())
             for name, work in prepare(rig, size).items():
                 with loop.counting_calls() as calls:
                     await work()
@@ -90,7 +92,7 @@ def put(partition: Partition) -> None:
 
 
 def test_no_turn_of_a_sweep_grows_with_the_number_of_logs() -> None:
-    def prepare(rig: Rig, size: int) -> dict[str, Callable[[], Awaitable[object]]]:
+    def prepare(rig: CleanerSetup, size: int) -> dict[str, Callable[[], Awaitable[object]]]:
         for number in range(size):
             partition = rig.partition(f"t{number}", COMPACTED)
             put(partition)
@@ -112,7 +114,7 @@ def test_no_turn_of_a_sweep_grows_with_the_number_of_logs() -> None:
     check(longest_turns(prepare), CALLS_PER_LOG_MAX)
 
 
-def long_log(rig: Rig, size: int, name: str) -> Partition:
+def long_log(rig: CleanerSetup, size: int, name: str) -> Partition:
     """A log of this many segments."""
     partition = rig.partition(name, LogConfig(retention_ms=DAY_MS))
     for _ in range(size):
@@ -124,7 +126,7 @@ def long_log(rig: Rig, size: int, name: str) -> Partition:
 
 
 def test_no_turn_grows_with_the_number_of_segments_that_are_removed() -> None:
-    def prepare(rig: Rig, size: int) -> dict[str, Callable[[], Awaitable[object]]]:
+    def prepare(rig: CleanerSetup, size: int) -> dict[str, Callable[[], Awaitable[object]]]:
         expired, deleted, truncated, restarted = (long_log(rig, size, name) for name in ("a", "b", "c", "d"))
         rig.partitions[:] = [expired]
         for follower in (truncated, restarted):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, fetch_request, headers_of, records_of
-from broker.members import GroupMember, committed
+from broker.members import WireMember, committed
 from broker.transactional import TransactionalProducer
 from semel_broker.config.loading import BrokerConfig, load
 from semel_broker.topics.topics import OPEN_AGAIN_S, Topics
@@ -110,7 +110,7 @@ async def test_coordinators_read_their_logs_also_if_these_are_not_among_the_firs
     for index in range(3):
         await wire.produce(FIRST_TOPIC, batch(b"first"), partition=index)
     before = await TransactionalProducer(wire).init()
-    assert (await GroupMember(wire, "g").commit({0: 1}, topic=FIRST_TOPIC)) == [0]
+    assert (await WireMember(wire, "g").commit({0: 1}, topic=FIRST_TOPIC)) == [0]
     await broker.stop()
     if how == "killed":
         (broker.directory / ".kafka_cleanshutdown").unlink()

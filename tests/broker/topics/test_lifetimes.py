@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from broker.machine import Machine, write
+from broker.crashable_broker import CrashableBroker, write
 from semel_broker.cluster.operations import Operations
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.scheduling import turns
@@ -25,7 +25,7 @@ def reference_counts_alone() -> Iterator[None]:
 
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 async def test_a_deleted_topic_leaves_neither_partitions_nor_logs(durability: str) -> None:
-    machine = Machine(durability=durability)
+    machine = CrashableBroker(durability=durability)
     topics = await machine.start()
     await topics.create(NewTopic(name="t"))
     await write(topics, "t", 0, b"first")
@@ -41,7 +41,7 @@ async def test_a_deleted_topic_leaves_neither_partitions_nor_logs(durability: st
 
 async def test_the_partitions_of_a_wide_topic_are_freed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "SLICE_STEPS", 16)
-    machine = Machine()
+    machine = CrashableBroker()
     topics = await machine.start()
     await topics.create(NewTopic(name="t", partitions=300))
     alive = []
@@ -62,7 +62,7 @@ async def test_the_partitions_of_a_wide_topic_are_freed_in_portions(monkeypatch:
 
 
 async def test_an_offline_partition_keeps_no_frames_of_the_requests_that_it_refuses() -> None:
-    machine = Machine()
+    machine = CrashableBroker()
     topics = await machine.start()
     await topics.create(NewTopic(name="t"))
     partition = topics.partition("t", 0)
@@ -76,7 +76,7 @@ async def test_an_offline_partition_keeps_no_frames_of_the_requests_that_it_refu
 
 
 async def test_errors_of_elections_keep_no_frames() -> None:
-    machine = Machine(num_partitions="3")
+    machine = CrashableBroker(num_partitions="3")
     topics = await machine.start()
     topic = await topics.create(NewTopic(name="t"))
     loop = asyncio.get_running_loop()

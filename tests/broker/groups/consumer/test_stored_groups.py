@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 from broker.groups.group_broker import GroupBroker
-from semel_broker.coordination.errors import TXN_OFFSET_COMMIT, for_version
+from semel_broker.coordination.errors import for_version
 from semel_broker.groups.consumer.requests import Heartbeat, HeartbeatAnswer
+from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
 
 
@@ -80,8 +81,8 @@ async def test_only_a_member_at_its_epoch_commits_in_a_transaction(group_broker:
     stale = await code_of(group_broker.hold({0: 7}, member_id="a", generation=place.epoch + 1))
     assert stale is ErrorCode.STALE_MEMBER_EPOCH
     for code in (stale, ErrorCode.GROUP_ID_NOT_FOUND):
-        assert for_version(KafkaError(code, ""), TXN_OFFSET_COMMIT, 5).code is ErrorCode.ILLEGAL_GENERATION
-        assert for_version(KafkaError(code, ""), TXN_OFFSET_COMMIT, 6).code is code
+        assert for_version(KafkaError(code, ""), ApiKey.TXN_OFFSET_COMMIT, 5).code is ErrorCode.ILLEGAL_GENERATION
+        assert for_version(KafkaError(code, ""), ApiKey.TXN_OFFSET_COMMIT, 6).code is code
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["no group", "empty classic group"])

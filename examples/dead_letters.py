@@ -21,6 +21,7 @@ async def main() -> None:
         for value in INPUTS:
             await writer.send_and_wait("numbers", value)
     async with (
+        Producer(bootstrap_servers=SERVER, transactional_id="squares-1") as producer,  # first: see exactly_once.py
         Consumer(
             "numbers",
             bootstrap_servers=SERVER,
@@ -28,7 +29,6 @@ async def main() -> None:
             enable_auto_commit=False,
             auto_offset_reset="earliest",
         ) as consumer,
-        Producer(bootstrap_servers=SERVER, transactional_id="squares-1") as producer,
     ):
         handled = 0
         while handled < len(INPUTS):

@@ -17,7 +17,10 @@ SERVER = os.environ.get("SEMEL_BOOTSTRAP_SERVER", "localhost:9092")
 
 
 async def work(name: str, last: bytes | None) -> None:
+    # The producer starts first: its start aborts what a killed predecessor left open, and readers go on at once. The
+    # start of the consumer may wait until the session of the killed member ends.
     async with (
+        Producer(bootstrap_servers=SERVER, transactional_id=f"billing-{name}") as producer,
         Consumer(
             "orders",
             bootstrap_servers=SERVER,
@@ -26,7 +29,6 @@ async def work(name: str, last: bytes | None) -> None:
             isolation_level="read_committed",
             auto_offset_reset="earliest",
         ) as consumer,
-        Producer(bootstrap_servers=SERVER, transactional_id=f"billing-{name}") as producer,
     ):
         while True:
             batch = await consumer.getmany(timeout_ms=1_000, max_records=100)

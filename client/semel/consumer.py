@@ -119,6 +119,9 @@ class Consumer(Generic[K_co, V_co]):
     async def start(self) -> None:
         """Connect to the cluster. With subscribed topics, waits for the first assignment.
 
+        If a member of the group was killed, the assignment waits until its session ends (its `session_timeout_ms`). So
+        start a transactional producer before: its start aborts the transaction that was left open.
+
         Raises KafkaConnectionError when no bootstrap server answers, and the exceptions of the group's coordinator.
         """
         await self._life.start()

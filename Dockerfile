@@ -1,6 +1,7 @@
-# semel: the broker, the client and its commands. `docker run -p 127.0.0.1:9092:9092 semel` is a broker to try;
-# docker-compose.single.yml is one for development, docker-compose.yml a cluster of three. The target `demo` adds the demo and its flights; the target `spark` has a
-# Spark with a Java of its own, for the masters, workers and drivers of pipelines.
+# semel: the broker, the client, its commands and the console. `docker run -p 127.0.0.1:9092:9092 semel` is a broker to try;
+# deploy/docker-compose.single.yml is one beside an application, docker-compose.yml a cluster of three (docs/docker.md).
+# The target `demo` adds the demo and its flights; the target `spark` has a Spark with a Java of its own, for the masters,
+# workers and drivers of pipelines.
 
 ARG PYTHON=3.13-slim-trixie
 
@@ -11,9 +12,10 @@ COPY protocol protocol
 COPY storage storage
 COPY broker broker
 COPY client client
+COPY console console
 COPY pipeline pipeline
 RUN python -m venv --without-pip /opt/semel \
- && pip --python /opt/semel/bin/python install --no-cache-dir '.[broker,cluster]'
+ && pip --python /opt/semel/bin/python install --no-cache-dir '.[broker,cluster,console]'
 
 FROM wheels AS demo-wheels
 RUN pip --python /opt/semel/bin/python install --no-cache-dir '.[demo]'
@@ -54,10 +56,15 @@ FROM runtime AS broker
 COPY --from=wheels /opt/semel /opt/semel
 ARG REVISION=unknown
 LABEL org.opencontainers.image.revision=$REVISION
+# As variables, so that `docker run semel serve --set ...` keeps them. SEMEL_LISTENERS replaces the two host names.
+ENV SEMEL_LOG_DIR=/var/lib/semel \
+    SEMEL_HOST_NAME=0.0.0.0 \
+    SEMEL_ADVERTISED_HOST_NAME=127.0.0.1 \
+    SEMEL_METRICS_LISTENER=0.0.0.0:9404
 VOLUME /var/lib/semel
-EXPOSE 9092 9093
+EXPOSE 9092 9093 9404
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=6s --start-period=30s --start-interval=1s --retries=3 \
     CMD ["python", "-m", "semel_broker.health", "127.0.0.1:9092"]
 ENTRYPOINT ["semel"]
-CMD ["serve", "--host", "0.0.0.0", "--advertised-host", "127.0.0.1", "--data-dir", "/var/lib/semel"]
+CMD ["serve"]

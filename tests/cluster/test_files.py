@@ -5,9 +5,11 @@ ship.
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+from semel_broker.config.loading import load
 
 from tools.cluster import compose
 from tools.cluster.compose import Project, Service
@@ -139,15 +141,24 @@ def test_brokers_have_bounds_for_memory_processors_and_logs(project: Project) ->
         assert {"max-size", "max-file"} <= service.logging.options.keys()
 
 
-def test_the_file_with_a_single_broker_publishes_the_address_that_the_image_advertises() -> None:
-    single = compose.load(ROOT / "deploy/docker-compose.single.yml", {})
-    (service,) = single.services.values()
-    _, command = declared(single, service)
-    assert command[command.index("--advertised-host") + 1] == "127.0.0.1"
-    (port,) = compose.ports(service)
-    assert (port.host, port.published, port.target) == ("127.0.0.1", 9092, 9092)
-    (mount,) = compose.mounts(service)
-    assert mount.target == command[command.index("--data-dir") + 1]
+@pytest.mark.parametrize("port", ["9092", "9192"])
+def test_a_single_broker_advertises_to_each_kind_of_clients_what_they_reach(port: str) -> None:
+    single = compose.load(ROOT / "deploy/docker-compose.single.yml", {"PORT": port})
+    broker, app = single.services["broker"], single.services["app"]
+    config = load(environment={**declared(single, broker).variables, **broker.variables})
+    addresses = {each.name: (str(each.address), str(each.advertised)) for each in config.client_listeners}
+    assert addresses == {
+        "HOST": ("0.0.0.0:9092", f"localhost:{port}"),
+        "CONTAINERS": ("0.0.0.0:29092", "broker:29092"),
+    }
+    clients, metrics = compose.ports(broker)
+    assert (clients.host, clients.published, clients.target) == ("127.0.0.1", int(port), 9092)
+    assert (metrics.host, str(metrics.target)) == ("127.0.0.1", config.metrics_listener.rpartition(":")[2])
+    assert app.variables["SEMEL_BOOTSTRAP_SERVER"] == "broker:29092"
+    assert single.enabled() == ["broker"]
+    (mount,) = compose.mounts(broker)
+    assert mount.target == config.log_dir
+    assert config.warnings == []
 
 
 # The Dockerfile
@@ -230,12 +241,12 @@ def test_a_dockerfile_with_a_flaw_is_found(text: str, words: str) -> None:
 
 
 def test_the_image_is_a_broker_to_try_and_the_file_s_commands_are_its_own(project: Project) -> None:
-    entrypoint, command = declared(project, project.services["broker-1"])
-    assert entrypoint == ["semel"]
-    assert command[0] == compose.words(project.services["broker-1"].command)[0] == "serve"
+    image = declared(project, project.services["broker-1"])
+    assert image.entrypoint == ["semel"]
+    assert image.command[0] == compose.words(project.services["broker-1"].command)[0] == "serve"
     last = dict(lineage((ROOT / "Dockerfile").read_text(), "broker"))
     assert last["STOPSIGNAL"] == "SIGTERM"
-    assert last["EXPOSE"] == "9092 9093"
+    assert last["EXPOSE"] == "9092 9093 9404"
     assert last["VOLUME"] == "/var/lib/semel"
     assert "semel_broker.health" in last["HEALTHCHECK"]
     assert list(stages((ROOT / "Dockerfile").read_text()))[-1] == "broker", "what `docker build .` makes"
@@ -254,3 +265,15 @@ def test_the_build_context_has_only_files_that_are_copied() -> None:
     }
     assert copied == kept
     assert all((ROOT / each).exists() for each in kept)
+
+
+def test_the_image_has_every_package_of_the_wheel() -> None:
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
+        "packages"
+    ]
+    copied = {
+        rest.split()[0]
+        for instruction, rest in stages((ROOT / "Dockerfile").read_text())["wheels"]
+        if instruction == "COPY"
+    }
+    assert {package.partition("/")[0] for package in packages} <= copied

@@ -14,10 +14,13 @@ from tools.cluster.programs import declared, etcd_flags, program
 
 DOCKERFILE = """
 FROM base AS first
+ENV PATH=/x \\
+    SEMEL_LOG_DIR=/data SEMEL_PORT="1 2"
 ENTRYPOINT ["python3", "-m"]
 CMD ["http.server", \\
      "80"]
 FROM first AS second
+ENV SEMEL_PORT=3
 CMD ["http.server"]
 FROM first AS third
 ENTRYPOINT ["python3"]
@@ -67,7 +70,15 @@ def test_an_image_that_cannot_run_here_is_refused(lines: str, words: str, tmp_pa
 def test_an_entrypoint_forgets_the_command_below_it(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     found = project("image: semel, build: {target: third}", tmp_path)
-    assert declared(found, found.services["one"]) == (["python3"], [])
+    image = declared(found, found.services["one"])
+    assert (image.entrypoint, image.command) == (["python3"], [])
+
+
+@pytest.mark.parametrize(("target", "port"), [("first", "1 2"), ("second", "3"), ("third", "1 2")])
+def test_the_settings_of_the_image_are_those_of_the_service(target: str, port: str, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    found = program("one", project(f"image: semel, build: {{target: {target}}}", tmp_path))
+    assert found.variables == {"SEMEL_LOG_DIR": "/data", "SEMEL_PORT": port}
 
 
 def test_services_of_one_image_share_its_entrypoint(tmp_path: Path) -> None:

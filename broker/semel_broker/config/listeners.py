@@ -24,6 +24,7 @@ PORT_MAX: Final = 65_535
 LISTENER: Final = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]/:@]*)):([0-9]{1,5})")
 SINGLE: Final = ("host.name", "port", "advertised.host.name", "advertised.port")
 """The settings of the one listener of a broker without `listeners`."""
+MANY: Final = ("listeners", "advertised.listeners")
 
 
 class Endpoint(msgspec.Struct, frozen=True):

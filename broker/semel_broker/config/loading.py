@@ -14,7 +14,7 @@ from msgspec import field
 
 from semel_broker.config.broker_settings import HOUR_MS, BrokerSettings
 from semel_broker.config.limits import Limits
-from semel_broker.config.listeners import Listener, listeners_of, metrics_address
+from semel_broker.config.listeners import MANY, SINGLE, Listener, listeners_of, metrics_address
 from semel_broker.config.peer_listener import PEERS, PeerListener, split
 from semel_broker.config.sasl_settings import SaslSettings, sasl_settings_of
 from semel_broker.config.settings import INT64_MAX, ConfigError, Setting, parse_all, settings_of, unknown
@@ -190,25 +190,29 @@ def load(
 
     Tables and dotted keys of TOML mean the same. Raises ConfigError naming the key, the value and what is allowed.
     """
-    raw: dict[str, object] = {}
+    in_file: dict[str, object] = {}
     if toml is not None:
         try:
-            raw.update(_flat(tomllib.loads(toml)))
+            in_file = _flat(tomllib.loads(toml))
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"the configuration file is not TOML: {error}") from None
     warnings: list[str] = []
+    variables: dict[str, object] = {}
     for name, value in _from_environment(environment or {}).items():
         if ALIASES.get(name, name) in BROKER_SETTINGS or name.startswith(PREFIX):
-            raw[name] = value
+            variables[name] = value
         elif name not in OF_THE_COMMANDS:
             # Not an error: orchestrators put variables of their own beside ours (SEMEL_SERVICE_HOST).
             variable = ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
             warnings.append(f"{variable} is ignored: {unknown(name, BROKER_SETTINGS)}")
+    options: dict[str, object] = {}
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals:
             raise ConfigError(f"--set {override}: must be key=value, such as --set num.partitions=3")
-        raw[name.strip()] = value
+        options[name.strip()] = value
+    _choose_listeners(in_file, variables, options)
+    raw = in_file | variables | options
     of_listeners = {name: raw.pop(name) for name in list(raw) if name.startswith(PREFIX)}
     parsed = parse_all({ALIASES.get(name, name): value for name, value in raw.items()}, BROKER_SETTINGS)
     config = BrokerConfig(**{BROKER_SETTINGS[name].field: value for name, value in parsed.items()})
@@ -261,6 +265,24 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
         for name, value in sorted(environment.items())
         if name.startswith(ENVIRONMENT_PREFIX)
     }
+
+
+def _choose_listeners(in_file: dict[str, object], variables: dict[str, object], options: dict[str, object]) -> None:
+    """Remove one of the two ways to name listeners: `listeners`, or the settings of a single listener.
+
+    The last source with either way decides. Both ways in one source are left for `listeners_of` to refuse. In the
+    environment `listeners` decides, because an image sets SEMEL_HOST_NAME, and its users add SEMEL_LISTENERS.
+    """
+    for source in (options, variables, in_file):
+        has_many, has_single = (not source.keys().isdisjoint(names) for names in (MANY, SINGLE))
+        if has_many or has_single:
+            if has_many and has_single and source is not variables:
+                return
+            unused = SINGLE if has_many else MANY
+            for each in (in_file, variables, options):
+                for name in unused:
+                    each.pop(name, None)
+            return
 
 
 def _take_listener_settings(config: BrokerConfig, raw: Mapping[str, object]) -> None:

@@ -4,6 +4,50 @@ import pytest
 from semel_broker.config.listeners import Endpoint, Listener, advertised_endpoints
 from semel_broker.config.loading import ConfigError, load
 
+SINGLE_VARIABLES = {"SEMEL_HOST_NAME": "0.0.0.0", "SEMEL_ADVERTISED_HOST_NAME": "127.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("toml", "environment", "overrides", "bound", "advertised"),
+    [
+        ('host.name = "h"', {}, ["listeners=PLAINTEXT://l:1"], ["l:1"], ["l:0"]),
+        ('listeners = "PLAINTEXT://l:1"', {}, ["host.name=h", "port=2"], ["h:2"], ["h:0"]),
+        ('listeners = "PLAINTEXT://l:1"', {"SEMEL_PORT": "3"}, [], ["127.0.0.1:3"], ["127.0.0.1:0"]),
+        (
+            None,
+            {
+                **SINGLE_VARIABLES,
+                "SEMEL_LISTENERS": "PLAINTEXT://0.0.0.0:1",
+                "SEMEL_ADVERTISED_LISTENERS": "PLAINTEXT://a:1",
+            },
+            [],
+            ["0.0.0.0:1"],
+            ["a:1"],
+        ),
+        (
+            None,
+            {**SINGLE_VARIABLES, "SEMEL_LISTENERS": "PLAINTEXT://0.0.0.0:1"},
+            ["advertised.host.name=a"],
+            ["0.0.0.0:9092"],
+            ["a:0"],
+        ),
+        (None, SINGLE_VARIABLES, ["advertised.host.name=a"], ["0.0.0.0:9092"], ["a:0"]),
+        (
+            None,
+            SINGLE_VARIABLES,
+            ["advertised.listeners=PLAINTEXT://a:1", "listeners=PLAINTEXT://l:1"],
+            ["l:1"],
+            ["a:1"],
+        ),
+    ],
+)
+def test_the_last_source_decides_between_one_listener_and_several(
+    toml: str | None, environment: dict[str, str], overrides: list[str], bound: list[str], advertised: list[str]
+) -> None:
+    config = load(toml, environment, overrides)
+    assert [str(each.address) for each in config.client_listeners] == bound
+    assert [str(each.advertised) for each in config.client_listeners] == advertised
+
 
 def listeners(*settings: str) -> tuple[Listener, ...]:
     return load(overrides=[*settings, "ssl.keystore.location=f"]).client_listeners

@@ -199,7 +199,12 @@ def load(
     warnings: list[str] = []
     variables: dict[str, object] = {}
     for name, value in _from_environment(environment or {}).items():
-        if ALIASES.get(name, name) in BROKER_SETTINGS or name.startswith(PREFIX):
+        if name == "port" and value.startswith(SERVICE_LINK):
+            warnings.append(
+                "SEMEL_PORT is ignored: Kubernetes sets it for a Service named semel; set enableServiceLinks: false in "
+                "the pod, and the port with --port or in listeners"
+            )
+        elif ALIASES.get(name, name) in BROKER_SETTINGS or name.startswith(PREFIX):
             variables[name] = value
         elif name not in OF_THE_COMMANDS:
             # Not an error: orchestrators put variables of their own beside ours (SEMEL_SERVICE_HOST).
@@ -243,6 +248,8 @@ OF_THE_COMMANDS: Final = (
     "user.password",
 )
 """Names of variables that are no settings: those of the commands, and of the first user."""
+SERVICE_LINK: Final = "tcp://"
+"""The beginning of what Kubernetes sets SEMEL_PORT to."""
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
 
 
@@ -258,7 +265,7 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return flat
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that begin with `SEMEL_`, in order, by name of setting."""
     return {
         name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "."): value

@@ -195,8 +195,14 @@ def test_a_misspelt_variable_warns(variable: str) -> None:
 def test_unknown_variables_of_the_environment_warn_and_known_ones_are_checked() -> None:
     config = load(environment={"SEMEL_SERVICE_HOST": "10.0.0.1", "PATH": "/bin", "SEMEL_BOOTSTRAP_SERVER": "x"})
     assert config.warnings == ["SEMEL_SERVICE_HOST is ignored: service.host: there is no such setting"]
-    with pytest.raises(ConfigError, match="port = 'tcp:"):
-        load(environment={"SEMEL_PORT": "tcp://10.0.0.1:9092"})
+    with pytest.raises(ConfigError, match="port = 'many'"):
+        load(environment={"SEMEL_PORT": "many"})
+
+
+def test_the_port_that_kubernetes_sets_for_a_service_is_ignored_with_a_warning() -> None:
+    config = load("port = 5", {"SEMEL_PORT": "tcp://10.0.0.1:9092"})
+    assert config.port == 5
+    assert "enableServiceLinks: false" in config.warnings[0]
 
 
 # --- the declarations themselves ---

@@ -74,9 +74,10 @@ def events(broker: BrokerProcess, name: str) -> list[dict[str, Any]]:
 
 def no_failures(three: EtcdAndThreeBrokers) -> None:
     for broker in three.brokers.values():
-        assert events(broker, "peer_refused") == []
+        # A broker may be stopped amid a handshake with another, or before its first answer to it.
+        refused = [each for each in events(broker, "peer_refused") if each["reason"] != "closed_after_handshake"]
         failed = [each for each in events(broker, "tls_handshake_failed") if each["reason"] != "closed_in_handshake"]
-        assert failed == []  # a broker may be stopped in the middle of a handshake with another
+        assert refused == failed == []
         assert events(broker, "certificates_not_reloaded") == []
 
 

@@ -179,7 +179,7 @@ def serve(
     given = [f"{SETTING_OF[flag]}={value}" for flag, value in flags.items() if value is not None]
     toml = config_file.read_text() if config_file else None
     try:
-        config = load(toml, os.environ, [*overrides, *given])
+        config = load(toml, os.environ, [*overrides, *given], file=str(config_file))
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     first_user = _first_user(bootstrap_user, bootstrap_password_file)

@@ -4,6 +4,7 @@
 no file and no environment itself: `__main__` passes both in.
 """
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -184,18 +185,23 @@ class BrokerConfig(BrokerSettings, kw_only=True):
 
 
 def load(
-    toml: str | None = None, environment: Mapping[str, str] | None = None, overrides: Iterable[str] = ()
+    toml: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Iterable[str] = (),
+    *,
+    file: str = "the configuration file",
 ) -> BrokerConfig:
     """The configuration given by the text of a TOML file, an environment and `key=value` overrides; later ones win.
 
-    Tables and dotted keys of TOML mean the same. Raises ConfigError naming the key, the value and what is allowed.
+    Tables and dotted keys of TOML mean the same. `file`: the name of the TOML file, for errors. Raises ConfigError
+    naming the key, the value and what is allowed.
     """
     in_file: dict[str, object] = {}
     if toml is not None:
         try:
             in_file = _flat(tomllib.loads(toml))
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"the configuration file is not TOML: {error}") from None
+            raise ConfigError(_not_toml(file, toml, error)) from None
     warnings: list[str] = []
     variables: dict[str, object] = {}
     for name, value in _from_environment(environment or {}).items():
@@ -248,9 +254,24 @@ OF_THE_COMMANDS: Final = (
     "user.password",
 )
 """Names of variables that are no settings: those of the commands, and of the first user."""
+PROPERTY: Final = re.compile(r"[A-Za-z][\w.-]*\s*[=:]")
+"""The beginning of a line of a properties file."""
+NOT_IN_TOML: Final = re.compile(r"[\w.-]+\s*(:|=\s*(?!true\b|false\b)[A-Za-z/])")
+"""A colon, or text without quotes."""
 SERVICE_LINK: Final = "tcp://"
 """The beginning of what Kubernetes sets SEMEL_PORT to."""
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
+
+
+def _not_toml(file: str, text: str, error: tomllib.TOMLDecodeError) -> str:
+    """Why a file cannot be read. A properties file, such as Kafka's server.properties, is recognised."""
+    lines = [line for each in text.splitlines() if (line := each.strip()) and line[0] not in "#!"]
+    if all(PROPERTY.match(line) for line in lines) and any(NOT_IN_TOML.match(line) for line in lines):
+        return (
+            f"{file} is not TOML, but a properties file, as Kafka's server.properties: the names are the same; write "
+            f'text in quotes, such as log.dir = "/data" ({error}). `semel serve --settings toml` prints such a file'
+        )
+    return f"{file} is not TOML: {error}"
 
 
 def _principals(text: str) -> list[str]:

@@ -128,9 +128,22 @@ def test_bytes_that_are_not_utf_8_are_refused_but_in_names_of_files(name: str) -
         assert BROKER_SETTINGS[path].parse("a\udcff") == "a\udcff"
 
 
-def test_a_file_that_is_not_toml_is_refused() -> None:
-    with pytest.raises(ConfigError, match="not TOML"):
-        load("num.partitions: 3")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("num.partitions = [", "/etc/semel.toml is not TOML: "),
+        (
+            "# Kafka's\nbroker.id=0\nlog.dirs=/tmp/kafka-logs\n",
+            "properties file, as Kafka's server.properties: .* quotes",
+        ),
+        ("num.partitions: 3", "properties file"),
+        ("[log]\ndir=/data", "/etc/semel.toml is not TOML: Invalid value"),
+    ],
+)
+def test_a_file_that_is_not_toml_is_refused_with_its_name(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as refused:
+        load(text, file="/etc/semel.toml")
+    assert str(refused.value).startswith("/etc/semel.toml is not TOML")
 
 
 @pytest.mark.parametrize(

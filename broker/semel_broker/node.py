@@ -42,8 +42,7 @@ from semel_broker.partitions.cleaner import Cleaner
 from semel_broker.partitions.fetch_sessions import FetchSessions
 from semel_broker.partitions.partition import Lease
 from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
-from semel_broker.replication.peer_security import PeerSecurity
-from semel_broker.replication.peers import Peers
+from semel_broker.replication.peers import Peers, PeerSecurity
 from semel_broker.replication.replicator import Replicator
 from semel_broker.scheduling.folded_log import FoldedLog
 from semel_broker.scheduling.recompressor import Recompressor

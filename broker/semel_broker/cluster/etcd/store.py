@@ -224,7 +224,7 @@ class EtcdStore:
                 raise OutcomeUnknownError(f"a transaction was sent to etcd, which did not answer: {error}") from error
             if reason is None or not isinstance(error.__cause__, TimeoutError):
                 reason = error  # the last attempt may fail only because little time is left
-            pause_s = backoff.failed()
+            pause_s = backoff.next_ms() / 1000
             if self._is_closed or time() + pause_s >= deadline:
                 raise StoreUnavailableError(
                     f"no etcd answered within {timeout_ms:.0f} ms; the last error: {reason}"

@@ -19,8 +19,7 @@ from semel_broker.authorization.refusals import Refusals
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.records import PRODUCER_ID_KEY, UNKNOWN_USERS, BrokerRecord
 from semel_broker.cluster.registration import Registration
-from semel_broker.cluster.secrets import shared_secret
-from semel_broker.cluster.store import Store
+from semel_broker.cluster.store import Store, shared_secret
 from semel_broker.config.listeners import Listener, advertised_endpoints
 from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.config.peer_listener import BrokerPrincipals

@@ -23,8 +23,8 @@ from semel_broker.scheduling.waiters import OffsetWaiters
 
 if TYPE_CHECKING:
     from semel_protocol.batch import BatchHeader
+    from semel_storage.log.durability import Steps
     from semel_storage.log.log import AppendResult, Log
-    from semel_storage.log.steps import Steps
     from semel_storage.producers.producers import ProducerState
 
     from semel_broker.partitions.disk_space import DiskSpace

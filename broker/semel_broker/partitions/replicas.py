@@ -7,7 +7,8 @@ replicas that are in sync or about to join. It does not move while fewer than mi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -125,3 +126,22 @@ class Replicas:
     def is_proposing(self) -> bool:
         """Whether a replica is about to join."""
         return bool(self._joining)
+
+
+LEADER: Final = -1
+"""`preferred_read_replica` of an answer that has records, or no nearer replica to name."""
+
+
+def preferred_replica(replicas: Replicas, racks: Mapping[int, str], rack: str, offset: int) -> int:
+    """The broker id of a follower to fetch from at `offset`, because it is nearer than the leader; or LEADER (KIP-392).
+
+    As Kafka's RackAwareReplicaSelector: a replica in the rack of the consumer, in sync, with the offset that is asked
+    for; of several the one with the most records. The leader itself, if it is in that rack, or if no follower fits.
+
+    racks: broker id -> rack, of the brokers that consumers can reach now.
+    """
+    if not rack or racks.get(replicas.me) == rack:
+        return LEADER
+    offsets = replicas.offsets
+    near = [each for each in replicas.isr if racks.get(each) == rack and offsets.get(each, -1) >= offset]
+    return max(near, key=lambda each: (offsets[each], -each), default=LEADER)

@@ -19,10 +19,9 @@ from semel_broker.config.loading import BrokerConfig
 from semel_broker.partitions.partition import Partition, Role
 from semel_broker.replication.fetcher import Fetcher
 from semel_broker.replication.isr import IsrKeeper
-from semel_broker.replication.leader_throttle import LeaderThrottle
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.sessions import Place, Sessions
-from semel_broker.replication.throttle import UNBOUNDED, FollowerThrottle, ListedThrottle, Throttle
+from semel_broker.replication.throttle import UNBOUNDED, FollowerThrottle, LeaderThrottle, ListedThrottle, Throttle
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World
 

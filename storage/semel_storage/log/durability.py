@@ -1,8 +1,9 @@
 """Makes one log durable: syncs its files, writes producer snapshots and advances the recovery point."""
 
 import asyncio
+from collections.abc import Generator
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +19,16 @@ from semel_storage.segments.segments import Segments
 NOWHERE = -1
 CLOSING = f".closing{TEMPORARY}"
 """The suffix of epochs that are not in their place yet; recovery removes such files."""
+
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""A change of a log in steps: what a step leaves unsynced must be durable before the next one begins.
+
+Where the generator yields, the debts of the log's directory (`disk.Disk`) and the checkpoint files become durable: on
+an event loop while others run (`Log.carry_out`), or at once (`Log.carry_out_now`). In between the log may have been
+closed, or another change may have been faster, so the generator looks again after each `yield`.
+"""
 
 
 class LogState(Protocol):

@@ -19,8 +19,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage import checkpoints
 from semel_storage.disk.disk import Buffer, Disk, EventCallback, File, ignore_event
 from semel_storage.log import recovery, replicated, snapshot
-from semel_storage.log.durability import Checkpoint, Durability, NoCheckpoint
-from semel_storage.log.steps import Steps, T
+from semel_storage.log.durability import Checkpoint, Durability, NoCheckpoint, Steps, T
 from semel_storage.producers import producers
 from semel_storage.producers.producer_table import ProducerTable
 from semel_storage.producers.producers import ProducerState

@@ -19,8 +19,8 @@ import msgspec
 
 from semel_broker.cluster.etcd import messages as etcd
 from semel_broker.cluster.etcd.gateway import EtcdRefusedError, Gateway, NotSentError, UnansweredError
-from semel_broker.cluster.etcd.keys import Keys
 from semel_broker.cluster.etcd.login import EtcdLogin
+from semel_broker.cluster.etcd.messages import Keys
 from semel_broker.cluster.etcd.session import EtcdSession
 from semel_broker.cluster.etcd.tls import EtcdTls
 from semel_broker.cluster.etcd.watch import EtcdWatch

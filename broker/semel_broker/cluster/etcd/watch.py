@@ -19,7 +19,7 @@ import msgspec
 from semel_broker.cluster.etcd import messages as etcd
 from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, EtcdConnection
 from semel_broker.cluster.etcd.gateway import EtcdRefusedError, Gateway, NotSentError, UnansweredError
-from semel_broker.cluster.etcd.keys import Keys
+from semel_broker.cluster.etcd.messages import Keys
 from semel_broker.cluster.store import Changes, CompactedError, RemovedKey, StoreClosedError, StoreEntry
 from semel_broker.world import World
 

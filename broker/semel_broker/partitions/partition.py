@@ -324,6 +324,7 @@ class Partition:
             if self.is_leading:
                 self.leader_epoch = max(self.leader_epoch, log.epochs.latest)
         else:
+            assert self.is_leading, "only a leader writes records of a new epoch"
             log.epochs.assign(self.leader_epoch, log.end_offset)
             self.replicas.epoch_start_offset = self._epoch_start_offset = log.end_offset
         self._update_high_watermark()
@@ -622,6 +623,7 @@ class Partition:
         """
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
         assert leader_epoch == self.leader_epoch, (self.topic, self.index, leader_epoch, self.leader_epoch)
+        assert not self.is_changing, "the records would be removed with those before them"
         log = self.log
         begins_at = log.begins_inside(data)
         if begins_at is None:
@@ -667,6 +669,7 @@ class Partition:
 
         Await `changed`.
         """
+        assert self.role is Role.FOLLOWER, "followers count on each record of their leader"
         if offset < self.high_watermark:
             self._world.log.error(
                 "committed_records_truncated",
@@ -773,6 +776,7 @@ class Partition:
                 return
             end = replicas.high_watermark(end, high_watermark, isr_min=self._in_sync_min(log, replicas))
         if end > high_watermark:
+            assert end <= log.end_offset, "a record cannot be committed before it is written"
             self.view.advance(end)
             if self._committing:
                 self._committing.reached(end)

@@ -52,6 +52,7 @@ class ReadView:
 
     def attach(self, log: Log) -> None:
         """The partition has opened its log."""
+        assert self._log is None, "bytes are counted from the end that one log had when it was opened"
         self._log = log
         self.high_watermark = max(self.high_watermark, log.start_offset)
         self.begin_counting()
@@ -112,12 +113,17 @@ class ReadView:
         for waiter, isolation in self._waiters.items():
             if isolation == LOG_END:
                 waiter.wake(size)
-        self._bytes_at.append((end_offset, self._bytes_appended))
+        self._mark(end_offset)
 
     def note_replicated(self, end_offset: int, size: int) -> None:
         """The follower has appended `size` bytes, up to `end_offset`."""
         self._bytes_appended += size
-        self._bytes_at.append((end_offset, self._bytes_appended))
+        self._mark(end_offset)
+
+    def _mark(self, end_offset: int) -> None:
+        marks = self._bytes_at
+        assert not marks or marks[-1][0] < end_offset, "`_bytes_below` reads the marks in the order of offsets"
+        marks.append((end_offset, self._bytes_appended))
 
     def advance(self, high_watermark: int) -> None:
         """Move the high watermark of a leader, and with it the last stable offset; wake the waiting fetches."""
@@ -143,6 +149,7 @@ class ReadView:
 
     def follow(self, high_watermark: int) -> None:
         """Set the high watermark of a follower, which may also go back."""
+        assert high_watermark >= 0, high_watermark
         if self._log is not None and high_watermark > self.high_watermark:
             self.advance(high_watermark)
             return
@@ -183,6 +190,7 @@ class ReadView:
     def note_transaction(self, offset: int, now_ms: int = -1, transactional_id: str = "") -> None:
         """A transaction begins with the batch at `offset`. To be called before `note_append` of this batch."""
         before = self._undecided
+        assert not before or next(reversed(before)) < offset, "`_count_stable` takes the first ones from the front"
         before[offset] = Undecided(self._bytes_appended, now_ms, transactional_id)
         if len(before) > self._unstable_max:  # some have ended while an older one stays open
             assert self._log is not None

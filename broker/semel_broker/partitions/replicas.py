@@ -115,6 +115,7 @@ class Replicas:
 
         The store may accept at any time from now on, and then one of them may be elected.
         """
+        assert self.me in isr, "the high watermark waits for the leader itself"
         self._joining = tuple(each for each in isr if each not in self.isr)
 
     def settled(self, isr: Sequence[int]) -> None:

@@ -165,6 +165,7 @@ class Durability:
     def note_synced(self) -> None:
         """The caller has synced `unsynced_file()` in this turn of the loop."""
         log = self._log
+        assert log.end_offset >= self.synced_offset, "followers and consumers already count on records up to there"
         active = log.segments.all[-1]
         log.segments.remember(log.end_offset, active, active.size)
         self.sync_due_bytes = log.bytes_appended + self._checkpoint_bytes
@@ -206,6 +207,7 @@ class Durability:
     def close(self) -> None:
         """Make all durable and raise the recovery point to the end offset. The caller saves it. Blocks."""
         end_offset = self._log.end_offset
+        assert end_offset >= self.synced_offset, "the recovery point would promise records that are not there"
         self._stop_background()
         self._disk.finish_asides()  # older epochs must not be written after those below
         self.write_snapshot()
@@ -264,11 +266,13 @@ class Durability:
 
     def note_rolled(self, sealed: Segment) -> None:
         """The log continues in a new segment: the next sync includes `sealed`. Writes a snapshot of its end offset."""
+        assert not sealed.is_active, "one more sync is enough only if the segment grows no more"
         self._unsynced.append(sealed)
         self.write_snapshot()
 
     def lower_to(self, end_offset: int, *, last_batch_end: int) -> None:
         """The log will be truncated to `end_offset`; the last remaining batch ends at `last_batch_end`."""
+        assert last_batch_end <= end_offset, "a batch reaches past the end of the log"
         if last_batch_end != end_offset:
             self._end_in_gap = end_offset
         self._truncations += 1
@@ -278,6 +282,7 @@ class Durability:
 
     def restart_at(self, offset: int) -> None:
         """The log is empty, durably, and starts at `offset`."""
+        assert self._log.end_offset == offset, "an empty log ends where it starts"
         self._unsynced.clear()
         self.synced_offset = self.recovery_point = self._snapshot_offset = offset
         self.sync_due_bytes = self.snapshot_due_bytes = self._log.bytes_appended + self._checkpoint_bytes

@@ -76,6 +76,9 @@ class Log:
         self.directory = directory
         self.config = config
         self.segments = Segments(state.segments)
+        first = self.segments[0].base_offset
+        assert first <= state.start_offset <= state.end_offset, f"{directory}: reads would begin outside of the log"
+        assert state.recovery_point <= state.end_offset, f"{directory}: more is durable than the log has"
         self.start_offset: int = state.start_offset
         self.end_offset: int = state.end_offset
         self.producers: ProducerTable = state.producers
@@ -299,6 +302,10 @@ class Log:
         base_offset = self.end_offset
         last_offset = base_offset + header.last_offset_delta
         size = header.batch_length + 12
+        # Before anything is written: a batch that breaks one of these would make the file unreadable from there on.
+        assert not self.is_in_truncation, "the batch would be removed with the records before it"
+        assert len(batch) == size, f"the batch has {len(batch)} bytes, its header speaks of {size}"
+        assert last_offset >= base_offset, "the end offset would go back"
         segment = self.segments.all[-1]
         if segment.is_full(size, last_offset, header.max_timestamp, self.config, now_ms) and self._may_roll(header):
             segment = self.roll()
@@ -330,6 +337,7 @@ class Log:
         if not headers:
             return headers
         first = headers[0]
+        assert not self.is_in_truncation, "the batches would be removed with the records before them"
         assert first.base_offset >= self.end_offset, f"the log has the batch at {first.base_offset} already"
         view, segment, written, at = memoryview(data), self.active, 0, 0
         for header in headers:
@@ -443,6 +451,7 @@ class Log:
         old = self.segments[-1]
         if old.size == 0:
             return old
+        assert self.end_offset > old.base_offset, "two segments would have the same name"
         self.disk.check_room(ROLL_FILES)
         if not self.can_roll:
             old.file.sync_now()  # see `_may_roll`
@@ -524,6 +533,7 @@ class Log:
     @contextmanager
     def _in_truncation(self) -> Iterator[None]:
         """The log is neither read nor appended to, and its durability stands still."""
+        assert not self.is_in_truncation, "each change computes what it removes from a log that stands still"
         self.is_in_truncation = True
         self.durability.hold()
         try:
@@ -558,6 +568,7 @@ class Log:
         first = next(segment.scan(position), None)
         end_offset = min(offset, first[1].base_offset) if first is not None else offset
         last_end = _end_of_last(segment, position, end_offset)
+        assert end_offset <= offset < self.end_offset, "a truncation removes records, and only from the end"
         durability = self.durability
         durability.lower_to(end_offset, last_batch_end=last_end)
         self.start_offset = min(self.start_offset, end_offset)
@@ -663,13 +674,14 @@ class Log:
         yield  # before the recovery point, which promises the segment
         if self._is_closed():
             return
+        assert offset == self.end_offset, "nothing is appended before the log start is in its place"
         self.start_offset = offset
         durability.restart_at(offset)
         yield
 
     def raise_start_offset(self, offset: int) -> None:
         """Records below `offset`, which is not above the high watermark, cannot be read any more. In memory alone."""
-        assert offset <= self.end_offset
+        assert offset <= self.end_offset, f"no records up to {offset} exist: the log ends at {self.end_offset}"
         if offset > self.start_offset:
             self.start_offset = offset
             self.epochs.truncate_from_start(offset)
@@ -694,6 +706,7 @@ class Log:
         if not old:
             return
         first = self.segments[len(old)].base_offset
+        assert first <= self.end_offset, "the log start would pass the end"
         self.start_offset = max(self.start_offset, first)
         snapshots = self.durability.snapshots
         states = recovery.producers_at(self.segments.all, snapshots, first, now_ms=self._last_now_ms)

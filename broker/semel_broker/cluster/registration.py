@@ -64,20 +64,22 @@ class NodeIdTakenError(ConfigError):
 
 
 class Registration:
-    """One per broker. `on_registered`: called when this broker has a broker epoch. `on_admitted`: called when it may
-    lead. `on_lost`: called as soon as it notices the end of its session; it registers again, and the others are called.
-    `offline`: returns the partitions whose files this broker cannot use, by topic id. `hangs`: whether its disk hangs.
-    Call `offline_changed` after each change of these.
+    """One per broker. Call `offline_changed` after each change of what `offline` and `hangs` return.
 
     Code that acts as a leader checks `is_valid` each time: a paused process may continue before its timers run.
     """
 
     def __init__(self, world: World, config: BrokerConfig, store: Store, feed: Feed) -> None:
         self.on_lost: list[Callable[[], None]] = []
+        """Called as soon as this broker notices the end of its session; it registers again."""
         self.on_registered: list[Callable[[], None]] = []
+        """Called when this broker has a broker epoch."""
         self.on_admitted: list[Callable[[], None]] = []
+        """Called when it may lead."""
         self.offline: Callable[[], dict[str, list[int]]] = dict
+        """Returns the partitions whose files this broker cannot use, by topic id."""
         self.hangs: Callable[[], bool] = lambda: False
+        """Whether its disk hangs."""
         self.epoch = NOT_REGISTERED
         """The broker epoch: the revision of the registration."""
         self._world = world

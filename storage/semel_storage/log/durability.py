@@ -94,15 +94,7 @@ class NoCheckpoint:
 
 
 class Durability:
-    """Syncs one log.
-
-    Everything below `synced_offset` survives a power loss. Recovery scans the log from `recovery_point` on: everything
-    below it is durable, and there is a producer snapshot of this offset. `checkpoint_files` keeps recovery point and
-    start offset; each change of them is noted there.
-
-    `sync_due_bytes` and `snapshot_due_bytes` are values of the log's `bytes_appended`. From the first on, the log calls
-    `sync_in_background`; from the second on, a sync ends with a producer snapshot.
-    """
+    """Syncs one log."""
 
     def __init__(
         self,
@@ -115,10 +107,14 @@ class Durability:
         checkpoint_files: Checkpoint,
     ) -> None:
         self.synced_offset: int = state.end_offset
+        """Everything below it survives a power loss."""
         self.recovery_point: int = state.recovery_point
+        """Recovery scans the log from here on. Everything below is durable, and this offset has a producer snapshot."""
         self.snapshots: Snapshots = state.snapshots
         self.checkpoint_files = checkpoint_files
+        """Keeps recovery point and start offset; each change of them is noted there."""
         self.sync_due_bytes = log.bytes_appended + checkpoint_bytes
+        """The log's `bytes_appended` from which on the log calls `sync_in_background`."""
         self._log: LogState = log
         self._disk = disk
         self._directory = directory
@@ -126,6 +122,7 @@ class Durability:
         self.writing_epochs = asyncio.Lock()
         self._checkpoint_bytes = checkpoint_bytes
         self.snapshot_due_bytes = self.sync_due_bytes - state.replayed_bytes
+        """The log's `bytes_appended` from which on a sync ends with a producer snapshot."""
         self._snapshot_offset = state.recovery_point
         self._unsynced: list[Segment] = []
         self._truncations = 0

@@ -119,17 +119,11 @@ class Log:
     ) -> "Log":
         """Create the log, or recover an existing one (see `recovery`).
 
-        `recovery_point` and `start_offset` come from the checkpoint files of the data directory (None: no entry).
-        `clean`: the last owner closed the log. `is_synced`: all that it left is durable. `settles_later`: recovery does
-        not wait for the disk, see `is_settled`. `is_own`: semel made it, so that its offsets have no gaps but those
-        that the file CLEANER_OFFSET tells of, also without an entry there.
+        See `recovery.Opening` for what the caller knows of the log.
         `checkpoint_bytes`: see CHECKPOINT_BYTES. `checkpoint`: see `Durability`. Raises CorruptLog if records may be
         lost that were acknowledged, unless `allow_data_loss`.
         """
-        state = recovery.recover(
-            disk,
-            directory,
-            config,
+        opening = recovery.Opening(
             now_ms=now_ms,
             recovery_point=recovery_point,
             start_offset=start_offset,
@@ -140,6 +134,7 @@ class Log:
             is_own=is_own,
             event=event,
         )
+        state = recovery.recover(disk, directory, config, opening)
         return cls(
             disk,
             directory,

@@ -48,7 +48,6 @@ ATTEMPT_TIMEOUT_MS: Final = 2_000
 # gRPC's status codes
 _DEADLINE_EXCEEDED: Final = 4
 _NOT_FOUND: Final = 5
-_RESOURCE_EXHAUSTED: Final = 8
 _UNKNOWN: Final = 2
 _INTERNAL: Final = 13
 _UNAVAILABLE: Final = 14

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LATEST", "LOG_END", "READ_COMMITTED", "READ_UNCOMMITTED", "Lease", "Partition", "Role"]
 
+# The special timestamps of ListOffsets: KIP-79, KIP-734, and three of tiered storage (KIP-405, KIP-1005, KIP-1023).
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -254,7 +255,7 @@ class Partition:
     def become_leader(self, epoch: int, replicas: Replicas | None = None) -> None:
         """Lead the partition in this leader epoch. `replicas` None: this is the only replica."""
         assert epoch >= self.leader_epoch, (self.topic, self.index, epoch, self.leader_epoch)
-        self._give_up_waiting()
+        self._give_up_waiting()  # of an older leadership: its records may have been truncated in between
         self.role = LEADER
         self.leader, self.leader_epoch, self.replicas = (
             NO_LEADER_NODE if replicas is None else replicas.me,
@@ -773,7 +774,7 @@ class Partition:
         high_watermark = self.view.high_watermark
         if replicas is not None:
             if self._lease is not None and not self._lease.is_valid():
-                return
+                return  # another broker may lead already, without the records above its own high watermark
             end = replicas.high_watermark(end, high_watermark, isr_min=self._in_sync_min(log, replicas))
         if end > high_watermark:
             assert end <= log.end_offset, "a record cannot be committed before it is written"

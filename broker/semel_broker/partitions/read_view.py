@@ -22,15 +22,16 @@ UNSTABLE_MIN = 1000
 
 
 class Undecided(msgspec.Struct, frozen=True, gc=False):
-    """A transaction without a marker below the high watermark. `bytes_before`: the count of bytes where it begins.
-
-    `began_ms`: when this broker appended its first batch; of one that was open before this broker led the partition,
-    when the last one was appended. `transactional_id`: empty if this broker was not told.
-    """
+    """A transaction without a marker below the high watermark."""
 
     bytes_before: int
+    """The count of bytes where it begins."""
     began_ms: int
+    """When this broker appended its first batch. Of one that was open before this broker led the partition: when the
+    last batch was appended.
+    """
     transactional_id: str = ""
+    """Empty if this broker does not know it."""
 
 
 class ReadView:
@@ -41,8 +42,10 @@ class ReadView:
 
     def __init__(self) -> None:
         self.high_watermark = 0
-        self.bytes_visible = 0  # below the high watermark
-        self.bytes_stable = 0  # below the last stable offset
+        self.bytes_visible = 0
+        """Below the high watermark."""
+        self.bytes_stable = 0
+        """Below the last stable offset."""
         self._log: Log | None = None
         self._waiters: dict[FetchWaiter, int] = {}  # and the isolation level of each
         self._bytes_appended = 0

@@ -16,31 +16,32 @@ UNKNOWN = -1
 
 
 class Follower(msgspec.Struct):
-    """A replica on another broker. `offset` UNKNOWN: it has not fetched in this leader epoch yet.
-
-    Times are ms of a monotonic clock.
-    """
+    """A replica on another broker. Times are ms of a monotonic clock."""
 
     offset: int = UNKNOWN
+    """It has all records below. UNKNOWN: it has not fetched in this leader epoch yet."""
     broker_epoch: int = UNKNOWN
     caught_up_ms: int = 0
+    """When it was last at the end of the leader's log."""
     fetched_ms: int = 0
+    """The time of its last fetch."""
     end_at_fetch: int = UNKNOWN
+    """The end of the leader's log at its last fetch. A follower that reaches it had caught up then."""
 
 
 class Replicas:
-    """The replicas of one partition in one leader epoch. `isr`: the ISR as the store has it, with the leader.
-
-    `epoch_start_offset`: the end of the leader's log when the epoch began. A follower with less may not join the ISR,
-    also when it has reached the high watermark, which may still be behind.
-    """
+    """The replicas of one partition in one leader epoch."""
 
     def __init__(
         self, me: int, replicas: Sequence[int], isr: Sequence[int], *, epoch_start_offset: int, now_ms: int
     ) -> None:
         self.me = me
         self.epoch_start_offset = epoch_start_offset
+        """The end of the leader's log when the epoch began. A follower with less may not join the ISR, also when it has
+        reached the high watermark, which may still be behind.
+        """
         self.isr = tuple(isr)
+        """As the store has it, with the leader."""
         self._joining: tuple[int, ...] = ()
         self._followers: dict[int, Follower] = {}
         self.assign(replicas, now_ms)

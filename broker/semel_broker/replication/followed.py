@@ -140,6 +140,7 @@ class Followed:
         offset = truncation_offset(
             own_epoch, own_end, leader_epoch=epoch, leader_end=end_offset, end_offset=partition.end_offset
         )
+        assert offset <= partition.end_offset, "a truncation does not lengthen a log"
         self._world.log.info(
             "log_truncated",
             topic=partition.topic,

@@ -149,7 +149,11 @@ class Durability:
             self.write_snapshot()
 
     def unsynced_file(self) -> File | None:
-        """The only file to sync, for `note_synced`; None if more is necessary: then await `sync()`."""
+        """The only file to sync, for `note_synced`; None if more is necessary: then await `sync()`.
+
+        More is necessary after a roll, which leaves two files, and if `sync` would raise the recovery point or write a
+        producer snapshot: those bound what a recovery after a crash has to read.
+        """
         if (
             self._unsynced
             or self.is_closed
@@ -185,7 +189,7 @@ class Durability:
         async with self.writing_epochs:
             if self._log.epochs.is_dirty and not self.is_closed:
                 entries, self._log.epochs.is_dirty = self._log.epochs.entries, False
-                await checkpoints.write_epochs_aside(self._disk, self._epochs_path, entries)
+                await self._disk.write_aside(self._epochs_path, checkpoints.encode_epochs(entries))
         if not self.is_closed and not active.is_deleted:
             await active.aborted.sync()
         if not self.is_closed and not active.is_deleted:
@@ -209,7 +213,7 @@ class Durability:
         self._disk.finish_asides()  # older epochs must not be written after those below
         self.write_snapshot()
         if self._log.epochs.is_dirty:
-            checkpoints.write_epochs(self._disk, self._epochs_path, self._log.epochs.entries)
+            self._disk.write_atomically(self._epochs_path, checkpoints.encode_epochs(self._log.epochs.entries))
             self._log.epochs.is_dirty = False
         if self.synced_offset < end_offset:
             for file in self._unsynced_files():
@@ -226,7 +230,7 @@ class Durability:
         self._stop_background()
         self.write_snapshot()
         if self._log.epochs.is_dirty:
-            checkpoints.write_epochs_later(self._disk, self._epochs_path + CLOSING, self._log.epochs.entries)
+            self._disk.write_later(self._epochs_path + CLOSING, checkpoints.encode_epochs(self._log.epochs.entries))
             self._log.epochs.is_dirty, self._has_prepared_epochs = False, True
         return self._unsynced_files()
 
@@ -287,7 +291,7 @@ class Durability:
     def write_snapshot(self) -> None:
         """Write the producer snapshot of the end offset and the index entries in memory."""
         if self._held is not None:
-            return
+            return  # the producers are still those of records that are being removed
         log = self._log
         end_offset, active = log.end_offset, log.segments.all[-1]
         if self._snapshot_offset != end_offset or not self.snapshots.has(end_offset):

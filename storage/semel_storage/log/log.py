@@ -306,7 +306,7 @@ class Log:
             segment = self.roll()
         if segment.size == 0:
             segment.opened_ms = now_ms
-        if leader_epoch > self.epochs.latest:
+        if leader_epoch > self.epochs.latest:  # not durable before the batch: recovery reads it from the header
             self.epochs.assign(leader_epoch, base_offset)
         prefix = _PREFIX.pack(base_offset, header.batch_length, leader_epoch)
         position = segment.append(prefix, memoryview(batch)[_PREFIX_BYTES:])
@@ -439,7 +439,7 @@ class Log:
         """Create the cleaner checkpoint: the leader's log was compacted, and recovery must expect missing offsets."""
         path = f"{self.directory}/{checkpoints.CLEANER_OFFSET}"
         if not self.config.is_compacted and not self.disk.exists(path):
-            checkpoints.write_offsets_later(self.disk, path, {})
+            self.disk.write_later(path, checkpoints.encode_offsets({}))
 
     def roll(self) -> Segment:
         """Seal the active segment and open a new one at the end offset. Returns the new one."""

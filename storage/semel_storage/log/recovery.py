@@ -274,13 +274,13 @@ class _Scan(msgspec.Struct, kw_only=True):
         segments = self.segments
         for segment, after in pairwise(segments):
             segment.next_offset = after.base_offset
-        segments[-1].next_offset = max(segments[-1].base_offset, self.floor)
+        segments[-1].next_offset = max(segments[-1].base_offset, self.floor)  # until the scan has found its end
         at = max(0, bisect_right(segments, self.floor, key=lambda segment: segment.base_offset) - 1)
         for segment in segments[:at]:
             sealed.check_indexes(segment, index_interval_bytes=self.index_interval_bytes, event=self.opening.event)
             sealed.check_extent(segment, is_dense=self.is_dense, event=self.opening.event)
         closed_at = max(self.snapshots.offsets, default=0)
-        self.snapshots.remove_above(self.floor)
+        self.snapshots.remove_above(self.floor)  # a power loss may have taken the batches that they tell of
         for segment in segments[: at + 1]:
             self._check_aborted(segment, min(segment.next_offset, self.floor))
         start = self._open_for_scan(segments[at])

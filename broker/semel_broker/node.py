@@ -19,8 +19,7 @@ from semel_broker.authorization.refusals import Refusals
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.records import PRODUCER_ID_KEY, UNKNOWN_USERS, BrokerRecord
 from semel_broker.cluster.registration import Registration
-from semel_broker.cluster.secrets import shared_secret
-from semel_broker.cluster.store import Store
+from semel_broker.cluster.store import Store, shared_secret
 from semel_broker.config.listeners import Listener, advertised_endpoints
 from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.config.peer_listener import BrokerPrincipals
@@ -42,8 +41,7 @@ from semel_broker.partitions.cleaner import Cleaner
 from semel_broker.partitions.fetch_sessions import FetchSessions
 from semel_broker.partitions.partition import Lease
 from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
-from semel_broker.replication.peer_security import PeerSecurity
-from semel_broker.replication.peers import Peers
+from semel_broker.replication.peers import Peers, PeerSecurity
 from semel_broker.replication.replicator import Replicator
 from semel_broker.scheduling.folded_log import FoldedLog
 from semel_broker.scheduling.recompressor import Recompressor

@@ -58,9 +58,9 @@ class CheckpointFiles:
             self._saves_now += 1
             points_changed = starts_changed = True  # of which the write that runs may have written nothing yet
         if points_changed:
-            checkpoints.write_offsets(self._disk, self._points_path, self._points)
+            self._disk.write_atomically(self._points_path, checkpoints.encode_offsets(self._points))
         if starts_changed:
-            checkpoints.write_offsets(self._disk, self._starts_path, self._starts)
+            self._disk.write_atomically(self._starts_path, checkpoints.encode_offsets(self._starts))
 
     async def saved(self) -> None:
         """Return once all that was noted before this call is durable."""

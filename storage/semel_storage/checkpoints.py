@@ -12,7 +12,7 @@ CRC-32C of the first two; Kafka ignores it.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from crc32c import crc32c
 
@@ -58,31 +58,13 @@ def _rows(disk: Disk, path: str, columns: int) -> list[list[str]]:
     return rows
 
 
-def _encoded(rows: Iterable[Iterable[object]]) -> bytes:
-    lines = [" ".join(str(cell) for cell in row) for row in rows]
-    return "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode()
-
-
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     """Offsets per partition; empty without a file. Raises CorruptCheckpoint."""
     return {(topic, int(partition)): int(offset) for topic, partition, offset in _rows(disk, path, 3)}
 
 
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    disk.write_atomically(path, encode_offsets(offsets))
-
-
-def write_offsets_later(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """As a debt of the directory (`Disk.write_later`)."""
-    disk.write_later(path, encode_offsets(offsets))
-
-
-async def write_offsets_aside(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """On a thread (`Disk.write_aside`)."""
-    await disk.write_aside(path, encode_offsets(offsets))
-
-
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The bytes of a file with an offset for each partition."""
     return b"".join(encoded_offsets(offsets))
 
 
@@ -100,18 +82,9 @@ def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
     return [(int(epoch), int(start)) for epoch, start in _rows(disk, path, 2)]
 
 
-def write_epochs(disk: Disk, path: str, entries: Iterable[tuple[int, int]]) -> None:
-    disk.write_atomically(path, _encoded(entries))
-
-
-def write_epochs_later(disk: Disk, path: str, entries: Iterable[tuple[int, int]]) -> None:
-    """As `write_epochs`, as a debt of the directory."""
-    disk.write_later(path, _encoded(entries))
-
-
-async def write_epochs_aside(disk: Disk, path: str, entries: Iterable[tuple[int, int]]) -> None:
-    """As `write_epochs`, on a thread."""
-    await disk.write_aside(path, _encoded(entries))
+def encode_epochs(entries: Sequence[tuple[int, int]]) -> bytes:
+    """The bytes of `leader-epoch-checkpoint`."""
+    return "".join(["0\n", f"{len(entries)}\n", *(f"{epoch} {start}\n" for epoch, start in entries)]).encode()
 
 
 def topic_id_text(topic_id: bytes) -> str:

@@ -23,6 +23,7 @@ from semel_broker.cluster.records import BrokerRecord, PartitionState, TopicReco
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Expect, Put, StoreError, StoreUnavailableError
+from semel_broker.config.loading import BrokerConfig
 
 from sim import faults
 from sim.broker import SimBroker, SimLogger
@@ -41,21 +42,12 @@ from sim.world import NS, SimWorld, StuckHost
 WORK_FOR_NS = 60 * NS
 SETTLED_WITHIN_NS = 60 * NS
 TOPICS = 4
+IMBALANCE_CHECK_S = 5
 ALONE = ("kill broker", "power loss", "terminate broker", "pause broker", "clock", "slow disk")
 """Faults of single brokers that have an effect without logs."""
 
 Listener = Callable[[int, str, str], None]
 """See `SimWorld`."""
-
-
-class ControlSettings(msgspec.Struct):
-    """The settings of one broker that `cluster/` reads."""
-
-    node_id: int
-    broker_session_timeout_ms: int
-    is_synced: bool
-    auto_leader_rebalance_enable: bool = True
-    leader_imbalance_check_interval_seconds: int = 5
 
 
 class ControlNode:
@@ -70,7 +62,12 @@ class ControlBroker(SimBroker):
 
     def __init__(self, host: Host, node_id: int, store: SimStore, ttl_ms: int, *, is_synced: bool) -> None:
         super().__init__(host)
-        self.control_settings, self.store = ControlSettings(node_id, ttl_ms, is_synced), store
+        self.control_settings = BrokerConfig(
+            node_id=node_id,
+            broker_session_timeout_ms=ttl_ms,
+            leader_imbalance_check_interval_seconds=IMBALANCE_CHECK_S,
+        )
+        self.store, self._is_synced = store, is_synced
         self._control: ControlNode | None = None
 
     @property
@@ -100,7 +97,7 @@ class ControlBroker(SimBroker):
                 directory_id=directory_id,
                 host=host.name,
                 port=9092,
-                is_synced=self.control_settings.is_synced,
+                is_synced=self._is_synced,
             )
         )
         host.world.note(host.name, "serves")

@@ -266,10 +266,10 @@ def test_damaged_checkpoint_names_the_file(disk: MemoryDisk, text: str) -> None:
 def test_checkpoints_read_what_they_write(disk: MemoryDisk) -> None:
     disk.mkdir("d")
     offsets = {("a", 0): 5, ("a", 10): 2**62, ("a", 2): 0, ("b.c_d-e", 1): 7}
-    checkpoints.write_offsets(disk, "d/offsets", offsets)
+    disk.write_atomically("d/offsets", checkpoints.encode_offsets(offsets))
     assert checkpoints.read_offsets(disk, "d/offsets") == offsets
     assert checkpoints.read_offsets(disk, "d/none") == {}
-    checkpoints.write_epochs(disk, "d/epochs", [(0, 0), (5, 99)])
+    disk.write_atomically("d/epochs", checkpoints.encode_epochs([(0, 0), (5, 99)]))
     assert checkpoints.read_epochs(disk, "d/epochs") == [(0, 0), (5, 99)]
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from semel_broker.metrics.families import FAMILIES, MetricType
+from semel_broker.metrics.exporter import FAMILIES, SECTIONS
+from semel_broker.metrics.families import MetricType
 
 from tools.dashboard import FILE, text
 from tools.website.made.metrics import part
@@ -17,13 +18,21 @@ from tools.website.made.metrics import part
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/monitoring/rules.yml"
 PAGE = ROOT / "docs/metrics.md"
+FOLDER = ROOT / "broker/semel_broker/metrics"
 
 
 def test_the_tables_have_each_metric() -> None:
     tables = part()
+    for section in SECTIONS:
+        assert f"\n### {section.name}\n" in tables
     for family in FAMILIES:
         assert f"\n| `{family.name}` | " in tables
-        assert f"\n### {family.section}\n" in tables
+
+
+def test_each_reader_is_among_the_sections() -> None:
+    declared = [path for path in FOLDER.glob("*.py") if "SECTION: Final = Section(" in path.read_text()]
+    assert len(declared) == len(SECTIONS)
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
 
 
 def test_the_dashboard_is_what_its_table_says() -> None:

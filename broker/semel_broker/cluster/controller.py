@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from asyncio import Event, Task, gather, get_running_loop, sleep, timeout, wait
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -39,6 +39,7 @@ from semel_broker.cluster.store import (
     StoreError,
     StoreUnavailableError,
 )
+from semel_broker.config.loading import BrokerConfig
 from semel_broker.world import World
 
 RETRY_S: Final = 0.2
@@ -48,20 +49,11 @@ FAILED_S: Final = 1.0
 TRANSACTIONS_AT_ONCE: Final = 4
 
 
-class ControllerSettings(Protocol):
-    """The settings that this file needs."""
-
-    @property
-    def auto_leader_rebalance_enable(self) -> bool: ...
-    @property
-    def leader_imbalance_check_interval_seconds(self) -> int: ...
-
-
 class Controller:
     """One per broker; active on one of them. `start`, then `close`."""
 
     def __init__(
-        self, world: World, config: ControllerSettings, store: Store, feed: Feed, registration: Registration
+        self, world: World, config: BrokerConfig, store: Store, feed: Feed, registration: Registration
     ) -> None:
         self._world = world
         self._config = config

@@ -18,7 +18,7 @@ import math
 from asyncio import FIRST_COMPLETED, Event, Future, Task, get_running_loop, sleep, timeout, wait
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -42,7 +42,7 @@ from semel_broker.cluster.store import (
     StoreError,
     StoreUnavailableError,
 )
-from semel_broker.config.loading import ConfigError
+from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.world import World
 
 RETRY_S: Final = 0.2
@@ -59,34 +59,27 @@ _broker = msgspec.json.Decoder(BrokerRecord).decode
 _controller = msgspec.json.Decoder(ControllerRecord).decode
 
 
-class SessionSettings(Protocol):
-    """The settings that this file needs."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def broker_session_timeout_ms(self) -> int: ...
-
-
 class NodeIdTakenError(ConfigError):
     """Another live broker has this id. The message says which one."""
 
 
 class Registration:
-    """One per broker. `on_registered`: called when this broker has a broker epoch. `on_admitted`: called when it may
-    lead. `on_lost`: called as soon as it notices the end of its session; it registers again, and the others are called.
-    `offline`: returns the partitions whose files this broker cannot use, by topic id. `hangs`: whether its disk hangs.
-    Call `offline_changed` after each change of these.
+    """One per broker. Call `offline_changed` after each change of what `offline` and `hangs` return.
 
     Code that acts as a leader checks `is_valid` each time: a paused process may continue before its timers run.
     """
 
-    def __init__(self, world: World, config: SessionSettings, store: Store, feed: Feed) -> None:
+    def __init__(self, world: World, config: BrokerConfig, store: Store, feed: Feed) -> None:
         self.on_lost: list[Callable[[], None]] = []
+        """Called as soon as this broker notices the end of its session; it registers again."""
         self.on_registered: list[Callable[[], None]] = []
+        """Called when this broker has a broker epoch."""
         self.on_admitted: list[Callable[[], None]] = []
+        """Called when it may lead."""
         self.offline: Callable[[], dict[str, list[int]]] = dict
+        """Returns the partitions whose files this broker cannot use, by topic id."""
         self.hangs: Callable[[], bool] = lambda: False
+        """Whether its disk hangs."""
         self.epoch = NOT_REGISTERED
         """The broker epoch: the revision of the registration."""
         self._world = world

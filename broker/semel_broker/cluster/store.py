@@ -15,9 +15,11 @@ the watch raises `CompactedError`, begin again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+from semel_broker.world import World
 
 
 class StoreEntry(msgspec.Struct, frozen=True):
@@ -211,3 +213,16 @@ def last_of_each_key(changes: Sequence[Change]) -> list[Change]:
     """One change per key: the last one."""
     assert len(changes) <= CHANGES_MAX, f"{len(changes)} changes in one transaction, {CHANGES_MAX} at most"
     return list({change.key: change for change in changes}.values())
+
+
+SECRET_BYTES: Final = 32
+
+
+async def shared_secret(store: Store, key: str, world: World) -> bytes:
+    """The secret under this key, which is made if there is none: of brokers that start at once, one makes it."""
+    while (entry := await store.get(key)) is None:
+        try:
+            await store.transact([Expect(key)], [Put(key, world.rng.randbytes(SECRET_BYTES))])
+        except OutcomeUnknownError as error:
+            world.log.info("secret_unknown", key=key, error=str(error))
+    return entry.value

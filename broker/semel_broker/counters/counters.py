@@ -8,7 +8,6 @@ from semel_storage.histogram import Histogram
 from semel_broker.counters.connections import ConnectionCounters
 from semel_broker.counters.coordinators import GroupCounters, TransactionCounters
 from semel_broker.counters.requests import CurrentRequest, RequestCounters
-from semel_broker.counters.security import SecurityCounters
 
 
 class AppendCounters(Struct):
@@ -22,6 +21,32 @@ class StoreCounters(Struct):
 
     seconds: dict[str, Histogram] = {}
     failed: dict[str, int] = {}
+
+
+class SecurityCounters:
+    """What clients prove, and what they are refused. One per broker."""
+
+    def __init__(self) -> None:
+        self.authenticated: dict[tuple[str, str], int] = {}
+        """By (listener, mechanism)."""
+        self.failed: dict[tuple[str, str, str], int] = {}
+        """By (listener, mechanism, reason)."""
+        self.refused: dict[tuple[str, str], int] = {}
+        """Decisions of the authorizer, by (operation, type of resource)."""
+        self.refused_for_audit = 0
+        """Requests that were refused because the audit log could not be written."""
+
+    def note_authenticated(self, listener: str, mechanism: str) -> None:
+        key = listener, mechanism
+        self.authenticated[key] = self.authenticated.get(key, 0) + 1
+
+    def note_failed(self, listener: str, mechanism: str, reason: str) -> None:
+        key = listener, mechanism, reason
+        self.failed[key] = self.failed.get(key, 0) + 1
+
+    def note_refused(self, operation: str, kind: str) -> None:
+        key = operation, kind
+        self.refused[key] = self.refused.get(key, 0) + 1
 
 
 class Counters(Struct):

@@ -53,7 +53,7 @@ from semel_broker.authorization.requirements import Requirements, on_topics
 from semel_broker.context import RequestContext
 from semel_broker.handlers.leader_hints import STALE_LEADER, LeaderHints
 from semel_broker.partitions.partition import READ_COMMITTED, Partition
-from semel_broker.partitions.preferred_replica import LEADER, preferred_replica
+from semel_broker.partitions.replicas import LEADER, preferred_replica
 from semel_broker.scheduling.turns import Slices
 from semel_broker.scheduling.waiters import FetchWaiter
 

@@ -10,11 +10,26 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from semel_broker.metrics import families
-from semel_broker.metrics.families import Family, MetricType
+from semel_broker.metrics.families import Family, MetricType, Section
 from semel_broker.metrics.page import Page
 from semel_broker.metrics.requests import code_name
 from semel_broker.node import Node
+
+SECTION: Final = Section("Clients")
+TELEMETRY_INSTANCES = SECTION.gauge(
+    "telemetry_client_instances", "Clients that ask for subscriptions or push (KIP-714)."
+)
+TELEMETRY_PUSHES = SECTION.counter("telemetry_pushes_total", "Pushes of metrics that were accepted.")
+TELEMETRY_BYTES = SECTION.counter("telemetry_push_bytes_total", "Bytes of these pushes, compressed.")
+TELEMETRY_REFUSED = SECTION.counter("telemetry_refusals_total", "Refused requests of clients with metrics.", "code")
+TELEMETRY_DROPPED = SECTION.counter(
+    "telemetry_dropped_values_total", "Pushed values that were left out because there are too many series."
+)
+TELEMETRY_EVICTED = SECTION.counter(
+    "telemetry_evicted_instances_total", "Clients whose metrics were removed because there are too many clients."
+)
+TELEMETRY_FORWARDED = SECTION.counter("telemetry_forwarded_total", "Pushes that the collector took.")
+TELEMETRY_NOT_FORWARDED = SECTION.counter("telemetry_not_forwarded_total", "Pushes that did not reach the collector.")
 
 PREFIX: Final = "org.apache.kafka."
 OWN_LABELS: Final = ("client_id", "software", "version", "client_instance_id")
@@ -41,16 +56,16 @@ def read(node: Node, page: Page) -> Iterator[None]:
                 labels[label if label not in OWN_LABELS else f"attribute_{label}"] = value
             page.add_pushed(family, point.value, labels)
             yield
-    page.add(families.TELEMETRY_INSTANCES, len(telemetry))
-    page.add(families.TELEMETRY_PUSHES, counters.pushes)
-    page.add(families.TELEMETRY_BYTES, counters.bytes_in)
+    page.add(TELEMETRY_INSTANCES, len(telemetry))
+    page.add(TELEMETRY_PUSHES, counters.pushes)
+    page.add(TELEMETRY_BYTES, counters.bytes_in)
     for code, count in sorted(counters.refused.items()):
-        page.add(families.TELEMETRY_REFUSED, count, code_name(code))
-    page.add(families.TELEMETRY_DROPPED, counters.dropped_series)
-    page.add(families.TELEMETRY_EVICTED, counters.evicted)
+        page.add(TELEMETRY_REFUSED, count, code_name(code))
+    page.add(TELEMETRY_DROPPED, counters.dropped_series)
+    page.add(TELEMETRY_EVICTED, counters.evicted)
     if telemetry.forwarder is not None:
-        page.add(families.TELEMETRY_FORWARDED, telemetry.forwarder.sent)
-        page.add(families.TELEMETRY_NOT_FORWARDED, telemetry.forwarder.dropped)
+        page.add(TELEMETRY_FORWARDED, telemetry.forwarder.sent)
+        page.add(TELEMETRY_NOT_FORWARDED, telemetry.forwarder.dropped)
 
 
 def _plain(name: str) -> str:

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Final
 
 from semel_broker.cluster.timed_store import TimedStore
-from semel_broker.metrics import families
+from semel_broker.metrics.families import Section
 from semel_broker.metrics.page import Page
 from semel_broker.node import Node
+
+SECTION: Final = Section("Cluster")
+LEADERS = SECTION.gauge("partitions_led", "Partitions that this broker leads.")
+REPLICAS = SECTION.gauge("partitions_replicas", "Replicas that this broker has.")
+ISR_SIZES = SECTION.gauge(
+    "partitions_by_isr_size", "Partitions that this broker leads, by replicas in sync.", "in_sync"
+)
+UNDER_REPLICATED = SECTION.gauge("partitions_under_replicated", "Led partitions with a replica that is not in sync.")
+UNDER_MIN_ISR = SECTION.gauge("partitions_under_min_isr", "Led partitions with fewer in sync than min.insync.replicas.")
+OFFLINE = SECTION.gauge("partitions_offline", "Partitions of the whole cluster without a live leader.")
+BROKERS = SECTION.gauge("brokers", "Live brokers of the cluster, as this one knows it.")
+CONTROLLER = SECTION.gauge("controller", "1: this broker is the controller.")
+SESSION_MARGIN = SECTION.gauge(
+    "session_margin_seconds", "Time left until this broker stops leading unless its session is renewed; 0: lost."
+)
+STORE_SECONDS = SECTION.histogram(
+    "store_request_seconds", "Time of an answered request to the store (etcd).", "operation"
+)
+STORE_FAILURES = SECTION.counter("store_failures_total", "Requests to the store without an answer.", "operation")
 
 AT_ONCE = 4
 """Partitions that take as long as one series."""
@@ -34,15 +54,15 @@ def read(node: Node, page: Page) -> Iterator[None]:
                 under_min += in_sync < min(partition.log.config.min_insync_replicas, len(view.replicas))
         if at % AT_ONCE == 0:
             yield
-    page.add(families.LEADERS, led)
-    page.add(families.REPLICAS, replicas)
+    page.add(LEADERS, led)
+    page.add(REPLICAS, replicas)
     for size, count in sorted(sizes.items()):
-        page.add(families.ISR_SIZES, count, str(size))
-    page.add(families.UNDER_REPLICATED, under_replicated)
-    page.add(families.UNDER_MIN_ISR, under_min)
-    page.add(families.OFFLINE, offline)
-    page.add(families.BROKERS, len(live))
-    page.add(families.CONTROLLER, int(node.controller.is_active))
+        page.add(ISR_SIZES, count, str(size))
+    page.add(UNDER_REPLICATED, under_replicated)
+    page.add(UNDER_MIN_ISR, under_min)
+    page.add(OFFLINE, offline)
+    page.add(BROKERS, len(live))
+    page.add(CONTROLLER, int(node.controller.is_active))
     _read_session(node, page)
 
 
@@ -50,10 +70,10 @@ def _read_session(node: Node, page: Page) -> None:
     broker = node.broker
     deadline = node.registration.deadline
     if deadline != math.inf:  # a broker alone has a session without an end
-        page.add(families.SESSION_MARGIN, round(max(0.0, deadline - broker.world.monotonic()), 3))
+        page.add(SESSION_MARGIN, round(max(0.0, deadline - broker.world.monotonic()), 3))
     if isinstance(broker.store, TimedStore):
         counters = broker.store.counters
         for operation, seconds in sorted(counters.seconds.items()):
-            page.add_histogram(families.STORE_SECONDS, seconds, operation)
+            page.add_histogram(STORE_SECONDS, seconds, operation)
         for operation, count in sorted(counters.failed.items()):
-            page.add(families.STORE_FAILURES, count, operation)
+            page.add(STORE_FAILURES, count, operation)

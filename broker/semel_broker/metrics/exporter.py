@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final
 
 from semel_protocol import __version__
 
-from semel_broker.metrics import clients, cluster, families, groups, log, requests, security, transactions
+from semel_broker.metrics import clients, cluster, groups, log, process, requests, security, transactions
+from semel_broker.metrics.families import Family, Section
+from semel_broker.metrics.groups import OffsetTimes
 from semel_broker.metrics.health import not_ready
-from semel_broker.metrics.offset_times import OffsetTimes
 from semel_broker.metrics.page import Page
+from semel_broker.metrics.process import Process
 from semel_broker.node import Node
 
-
-class ProcessReadings(Protocol):
-    """The facts about the process, outside of the broker."""
-
-    def read(self, page: Page) -> None:
-        """Add the series of the process."""
-        ...
+SECTIONS: Final[tuple[Section, ...]] = (
+    requests.SECTION,
+    log.SECTION,
+    transactions.SECTION,
+    groups.SECTION,
+    cluster.SECTION,
+    security.SECTION,
+    clients.SECTION,
+    process.SECTION,
+)
+"""The families of all readers, in the order of a page."""
+FAMILIES: Final[tuple[Family, ...]] = tuple(family for section in SECTIONS for family in section.families)
+BYTES_PER_STEP: Final = 16 << 10
+"""Bytes of text that are joined in the time of one step."""
 
 
 class Exporter:
     """One per broker. `process`: None in a test without a process of its own."""
 
-    def __init__(self, node: Node, process: ProcessReadings | None = None) -> None:
+    def __init__(self, node: Node, process: Process | None = None) -> None:
         self._node, self._process = node, process
         self._times = OffsetTimes()
         self._last_s = 0.0
@@ -40,7 +49,7 @@ class Exporter:
             if slices.is_over():
                 await slices.next()
         text = bytearray()
-        for chunk in page.chunks():
+        for chunk in page.chunks(FAMILIES):
             text += chunk
             if slices.is_over(1 + len(chunk) // BYTES_PER_STEP):
                 await slices.next()
@@ -56,13 +65,10 @@ class Exporter:
         yield from cluster.read(node, page)
         yield from security.read(node, page)
         yield from clients.read(node, page)
-        page.add(families.BUILD, 1, __version__, str(node.broker.node_id))
-        page.add(families.READY, int(not not_ready(node)))
-        page.add(families.SCRAPE_SECONDS, round(self._last_s, 6))
+        page.add(process.BUILD, 1, __version__, str(node.broker.node_id))
+        page.add(process.READY, int(not not_ready(node)))
+        page.add(process.LOG_LOST, node.broker.world.log_lost())
+        page.add(process.SCRAPE_SECONDS, round(self._last_s, 6))
         if self._process is not None:
             self._process.read(page)
-        page.add(families.DROPPED, page.dropped)
-
-
-BYTES_PER_STEP = 16 << 10
-"""Bytes of text that are joined in the time of one step."""
+        page.add(process.DROPPED, page.dropped)

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from semel_storage.histogram import Histogram
 
-from semel_broker.metrics.families import FAMILIES, Family
+from semel_broker.metrics.families import Family
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -58,9 +58,9 @@ class Page:
         own = _braced(family.labels, labels)
         lines.append(f"{family.name}_sum{own} {histogram.sum}\n{family.name}_count{own} {totals[-1]}\n")
 
-    def chunks(self) -> Iterable[bytes]:
-        """The text, one family at a time; without the families that have no series."""
-        for family in (*FAMILIES, *self._pushed.values()):
+    def chunks(self, families: Iterable[Family]) -> Iterable[bytes]:
+        """The text of these families and of those of clients, one at a time; without families that have no series."""
+        for family in (*families, *self._pushed.values()):
             if lines := self._lines.get(family.name):
                 head = f"# HELP {family.name} {family.about}\n# TYPE {family.name} {family.kind.value}\n"
                 yield (head + "".join(lines)).encode()

@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from semel_protocol.api import APIS
 from semel_protocol.errors import ErrorCode
 
 from semel_broker.counters.requests import RequestCounters
-from semel_broker.metrics import families
+from semel_broker.metrics.families import Section
 from semel_broker.metrics.page import Page
 from semel_broker.node import Node
+
+SECTION: Final = Section("Requests")
+REQUESTS = SECTION.counter("requests_total", "Requests that were started; source: client or broker.", "source", "api")
+REQUEST_ERRORS = SECTION.counter(
+    "request_errors_total", "Error codes in responses, each partition or row by itself.", "source", "api", "code"
+)
+REQUEST_BYTES = SECTION.counter("request_bytes_total", "Bytes of requests.", "source", "api")
+RESPONSE_BYTES = SECTION.counter("response_bytes_total", "Bytes of responses.", "source", "api")
+QUEUE = SECTION.histogram(
+    "request_queue_seconds", "Time from the last byte of a request to its start.", "source", "api"
+)
+HANDLE = SECTION.histogram(
+    "request_handle_seconds", "Work of the event loop until a request is answered or waits.", "source", "api"
+)
+WAIT = SECTION.histogram(
+    "request_wait_seconds", "Time from there to the answer, of requests that wait (sync, replicas).", "source", "api"
+)
+SEND = SECTION.histogram(
+    "request_send_seconds", "Time that an answer waited for the answers of earlier requests.", "source", "api"
+)
+CONNECTIONS = SECTION.gauge(
+    "connections", "Open connections, by what the client says it is (KIP-511).", "listener", "software", "version"
+)
+CONNECTIONS_OPENED = SECTION.counter("connections_opened_total", "Connections that were accepted.", "listener")
+CONNECTIONS_CLOSED = SECTION.counter("connections_closed_total", "Connections that have ended.", "listener", "reason")
 
 
 def read(node: Node, page: Page) -> Iterator[None]:
@@ -20,26 +46,26 @@ def read(node: Node, page: Page) -> Iterator[None]:
         yield from _requests(source, requests, page)
     connections = counters.connections
     for (listener, (name, version)), count in sorted(connections.open.items()):
-        page.add(families.CONNECTIONS, count, listener, name, version)
+        page.add(CONNECTIONS, count, listener, name, version)
     for listener, count in sorted(connections.opened.items()):
-        page.add(families.CONNECTIONS_OPENED, count, listener)
+        page.add(CONNECTIONS_OPENED, count, listener)
     for (listener, reason), count in sorted(connections.closed.items()):
-        page.add(families.CONNECTIONS_CLOSED, count, listener, reason)
+        page.add(CONNECTIONS_CLOSED, count, listener, reason)
 
 
 def _requests(source: str, requests: RequestCounters, page: Page) -> Iterator[None]:
     for key, api in sorted(requests.by_api.items()):
         name = APIS[key].name if key in APIS else "unknown"
-        page.add(families.REQUESTS, api.requests, source, name)
-        page.add(families.REQUEST_BYTES, api.bytes_in, source, name)
-        page.add(families.RESPONSE_BYTES, api.bytes_out, source, name)
+        page.add(REQUESTS, api.requests, source, name)
+        page.add(REQUEST_BYTES, api.bytes_in, source, name)
+        page.add(RESPONSE_BYTES, api.bytes_out, source, name)
         for code, count in sorted(api.errors.items()):
-            page.add(families.REQUEST_ERRORS, count, source, name, code_name(code))
+            page.add(REQUEST_ERRORS, count, source, name, code_name(code))
         phases = (
-            (families.QUEUE, api.whole_queue),
-            (families.HANDLE, api.whole_handle),
-            (families.WAIT, api.wait),
-            (families.SEND, api.send),
+            (QUEUE, api.whole_queue),
+            (HANDLE, api.whole_handle),
+            (WAIT, api.wait),
+            (SEND, api.send),
         )
         for family, histogram in phases:
             page.add_histogram(family, histogram, source, name)

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from semel_broker.metrics import families
+from semel_broker.metrics.families import Section
 from semel_broker.metrics.page import Page
 from semel_broker.node import Node
+
+SECTION: Final = Section("Security")
+AUTHENTICATIONS = SECTION.counter(
+    "authentications_total", "Clients that authenticated by SASL.", "listener", "mechanism"
+)
+AUTHENTICATION_FAILURES = SECTION.counter(
+    "authentication_failures_total", "Clients that failed to authenticate by SASL.", "listener", "mechanism", "reason"
+)
+HANDSHAKE_FAILURES = SECTION.counter(
+    "tls_handshake_failures_total", "TLS handshakes that failed.", "listener", "reason"
+)
+REFUSALS = SECTION.counter(
+    "authorization_refusals_total", "Operations that the authorizer refused.", "operation", "resource"
+)
+THROTTLES = SECTION.counter("throttles_total", "Requests or connections that a quota delayed.", "quota")
+THROTTLE_SECONDS = SECTION.counter("throttle_seconds_total", "Time of these delays.", "quota")
+AUDIT_LOST = SECTION.counter("audit_lines_lost_total", "Lines of the audit log that could not be written.")
+AUDIT_REFUSED = SECTION.counter(
+    "audit_refused_requests_total", "Requests refused because the audit log could not be written (audit.log.required)."
+)
 
 
 def read(node: Node, page: Page) -> Iterator[None]:
@@ -14,17 +35,16 @@ def read(node: Node, page: Page) -> Iterator[None]:
     broker = node.broker
     counters = broker.counters.security
     for listener_and_mechanism, count in sorted(counters.authenticated.items()):
-        page.add(families.AUTHENTICATIONS, count, *listener_and_mechanism)
+        page.add(AUTHENTICATIONS, count, *listener_and_mechanism)
     for failure, count in sorted(counters.failed.items()):
-        page.add(families.AUTHENTICATION_FAILURES, count, *failure)
+        page.add(AUTHENTICATION_FAILURES, count, *failure)
     for listener_and_reason, count in sorted(broker.counters.connections.failed_handshakes.items()):
-        page.add(families.HANDSHAKE_FAILURES, count, *listener_and_reason)
+        page.add(HANDSHAKE_FAILURES, count, *listener_and_reason)
     for refusal, count in sorted(counters.refused.items()):
-        page.add(families.REFUSALS, count, *refusal)
+        page.add(REFUSALS, count, *refusal)
     for quota, throttled in sorted(broker.quotas.quotas.throttled.items()):
-        page.add(families.THROTTLES, throttled.count, quota)
-        page.add(families.THROTTLE_SECONDS, round(throttled.seconds, 6), quota)
-    page.add(families.AUDIT_LOST, broker.world.audit_lost())
-    page.add(families.AUDIT_REFUSED, counters.refused_for_audit)
-    page.add(families.LOG_LOST, broker.world.log_lost())
+        page.add(THROTTLES, throttled.count, quota)
+        page.add(THROTTLE_SECONDS, round(throttled.seconds, 6), quota)
+    page.add(AUDIT_LOST, broker.world.audit_lost())
+    page.add(AUDIT_REFUSED, counters.refused_for_audit)
     yield

@@ -36,19 +36,21 @@ TopicPartition = tuple[str, int]
 
 
 class CompactionProgress(msgspec.Struct):
-    """How far one log is compacted. `is_uncleanable`: compaction failed on a batch, and leaves the log alone."""
+    """How far one log is compacted."""
 
     log: Log
     first_dirty_offset: int
     is_uncleanable: bool = False
+    """Compaction has failed on a batch, and leaves the log alone."""
 
 
 class Sweep(msgspec.Struct):
-    """A function to run every `interval_ms`; `due_s` is the next time, on the clock of the loop."""
+    """A function to run at intervals."""
 
     interval_ms: int
     run: Callable[[], Awaitable[None]]
     due_s: float
+    """The next time, on the clock of the loop."""
 
 
 class Cleaner:
@@ -264,7 +266,7 @@ class Cleaner:
         progress.first_dirty_offset = done.end_offset
         key, path = (partition.topic, partition.index), f"{progress.log.directory}/{CLEANER_OFFSET}"
         if not partition.is_retired:
-            await checkpoints.write_offsets_aside(self._world.disk, path, {key: done.end_offset})
+            await self._world.disk.write_aside(path, checkpoints.encode_offsets({key: done.end_offset}))
 
 
 def _delays_compaction(log: Log, now_ms: int) -> bool:

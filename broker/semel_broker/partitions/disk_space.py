@@ -25,7 +25,6 @@ from semel_broker.world import World
 LOOK_S: Final = 1.0
 LOOK_BYTES_MIN: Final = 64 << 10
 """So many bytes may be written between two looks at the disk, however little is free."""
-AUTOMATIC: Final = -1
 MARK_MAX: Final = 64 << 20
 MARK_MIN: Final = 1 << 20
 UNBOUNDED: Final = 1 << 62

@@ -113,6 +113,7 @@ class Durability:
 
     def _count_sync(self, batches: int) -> None:
         """A sync has covered this many batches since the log was opened."""
+        assert batches >= self._batches_synced, "two syncs ran at once: the later one has to cover more"
         self._flusher.batches_per_sync.observe(batches - self._batches_synced)
         self._batches_synced = batches
 

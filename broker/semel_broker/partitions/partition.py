@@ -23,8 +23,8 @@ from semel_broker.scheduling.waiters import OffsetWaiters
 
 if TYPE_CHECKING:
     from semel_protocol.batch import BatchHeader
+    from semel_storage.log.durability import Steps
     from semel_storage.log.log import AppendResult, Log
-    from semel_storage.log.steps import Steps
     from semel_storage.producers.producers import ProducerState
 
     from semel_broker.partitions.disk_space import DiskSpace
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LATEST", "LOG_END", "READ_COMMITTED", "READ_UNCOMMITTED", "Lease", "Partition", "Role"]
 
+# The special timestamps of ListOffsets: KIP-79, KIP-734, and three of tiered storage (KIP-405, KIP-1005, KIP-1023).
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -254,7 +255,7 @@ class Partition:
     def become_leader(self, epoch: int, replicas: Replicas | None = None) -> None:
         """Lead the partition in this leader epoch. `replicas` None: this is the only replica."""
         assert epoch >= self.leader_epoch, (self.topic, self.index, epoch, self.leader_epoch)
-        self._give_up_waiting()
+        self._give_up_waiting()  # of an older leadership: its records may have been truncated in between
         self.role = LEADER
         self.leader, self.leader_epoch, self.replicas = (
             NO_LEADER_NODE if replicas is None else replicas.me,
@@ -324,6 +325,7 @@ class Partition:
             if self.is_leading:
                 self.leader_epoch = max(self.leader_epoch, log.epochs.latest)
         else:
+            assert self.is_leading, "only a leader writes records of a new epoch"
             log.epochs.assign(self.leader_epoch, log.end_offset)
             self.replicas.epoch_start_offset = self._epoch_start_offset = log.end_offset
         self._update_high_watermark()
@@ -622,6 +624,7 @@ class Partition:
         """
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
         assert leader_epoch == self.leader_epoch, (self.topic, self.index, leader_epoch, self.leader_epoch)
+        assert not self.is_changing, "the records would be removed with those before them"
         log = self.log
         begins_at = log.begins_inside(data)
         if begins_at is None:
@@ -667,6 +670,7 @@ class Partition:
 
         Await `changed`.
         """
+        assert self.role is Role.FOLLOWER, "followers count on each record of their leader"
         if offset < self.high_watermark:
             self._world.log.error(
                 "committed_records_truncated",
@@ -770,9 +774,10 @@ class Partition:
         high_watermark = self.view.high_watermark
         if replicas is not None:
             if self._lease is not None and not self._lease.is_valid():
-                return
+                return  # another broker may lead already, without the records above its own high watermark
             end = replicas.high_watermark(end, high_watermark, isr_min=self._in_sync_min(log, replicas))
         if end > high_watermark:
+            assert end <= log.end_offset, "a record cannot be committed before it is written"
             self.view.advance(end)
             if self._committing:
                 self._committing.reached(end)

@@ -22,15 +22,16 @@ UNSTABLE_MIN = 1000
 
 
 class Undecided(msgspec.Struct, frozen=True, gc=False):
-    """A transaction without a marker below the high watermark. `bytes_before`: the count of bytes where it begins.
-
-    `began_ms`: when this broker appended its first batch; of one that was open before this broker led the partition,
-    when the last one was appended. `transactional_id`: empty if this broker was not told.
-    """
+    """A transaction without a marker below the high watermark."""
 
     bytes_before: int
+    """The count of bytes where it begins."""
     began_ms: int
+    """When this broker appended its first batch. Of one that was open before this broker led the partition: when the
+    last batch was appended.
+    """
     transactional_id: str = ""
+    """Empty if this broker does not know it."""
 
 
 class ReadView:
@@ -41,8 +42,10 @@ class ReadView:
 
     def __init__(self) -> None:
         self.high_watermark = 0
-        self.bytes_visible = 0  # below the high watermark
-        self.bytes_stable = 0  # below the last stable offset
+        self.bytes_visible = 0
+        """Below the high watermark."""
+        self.bytes_stable = 0
+        """Below the last stable offset."""
         self._log: Log | None = None
         self._waiters: dict[FetchWaiter, int] = {}  # and the isolation level of each
         self._bytes_appended = 0
@@ -52,6 +55,7 @@ class ReadView:
 
     def attach(self, log: Log) -> None:
         """The partition has opened its log."""
+        assert self._log is None, "bytes are counted from the end that one log had when it was opened"
         self._log = log
         self.high_watermark = max(self.high_watermark, log.start_offset)
         self.begin_counting()
@@ -112,12 +116,17 @@ class ReadView:
         for waiter, isolation in self._waiters.items():
             if isolation == LOG_END:
                 waiter.wake(size)
-        self._bytes_at.append((end_offset, self._bytes_appended))
+        self._mark(end_offset)
 
     def note_replicated(self, end_offset: int, size: int) -> None:
         """The follower has appended `size` bytes, up to `end_offset`."""
         self._bytes_appended += size
-        self._bytes_at.append((end_offset, self._bytes_appended))
+        self._mark(end_offset)
+
+    def _mark(self, end_offset: int) -> None:
+        marks = self._bytes_at
+        assert not marks or marks[-1][0] < end_offset, "`_bytes_below` reads the marks in the order of offsets"
+        marks.append((end_offset, self._bytes_appended))
 
     def advance(self, high_watermark: int) -> None:
         """Move the high watermark of a leader, and with it the last stable offset; wake the waiting fetches."""
@@ -143,6 +152,7 @@ class ReadView:
 
     def follow(self, high_watermark: int) -> None:
         """Set the high watermark of a follower, which may also go back."""
+        assert high_watermark >= 0, high_watermark
         if self._log is not None and high_watermark > self.high_watermark:
             self.advance(high_watermark)
             return
@@ -183,6 +193,7 @@ class ReadView:
     def note_transaction(self, offset: int, now_ms: int = -1, transactional_id: str = "") -> None:
         """A transaction begins with the batch at `offset`. To be called before `note_append` of this batch."""
         before = self._undecided
+        assert not before or next(reversed(before)) < offset, "`_count_stable` takes the first ones from the front"
         before[offset] = Undecided(self._bytes_appended, now_ms, transactional_id)
         if len(before) > self._unstable_max:  # some have ended while an older one stays open
             assert self._log is not None

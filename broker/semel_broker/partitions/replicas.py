@@ -7,7 +7,8 @@ replicas that are in sync or about to join. It does not move while fewer than mi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -15,31 +16,32 @@ UNKNOWN = -1
 
 
 class Follower(msgspec.Struct):
-    """A replica on another broker. `offset` UNKNOWN: it has not fetched in this leader epoch yet.
-
-    Times are ms of a monotonic clock.
-    """
+    """A replica on another broker. Times are ms of a monotonic clock."""
 
     offset: int = UNKNOWN
+    """It has all records below. UNKNOWN: it has not fetched in this leader epoch yet."""
     broker_epoch: int = UNKNOWN
     caught_up_ms: int = 0
+    """When it was last at the end of the leader's log."""
     fetched_ms: int = 0
+    """The time of its last fetch."""
     end_at_fetch: int = UNKNOWN
+    """The end of the leader's log at its last fetch. A follower that reaches it had caught up then."""
 
 
 class Replicas:
-    """The replicas of one partition in one leader epoch. `isr`: the ISR as the store has it, with the leader.
-
-    `epoch_start_offset`: the end of the leader's log when the epoch began. A follower with less may not join the ISR,
-    also when it has reached the high watermark, which may still be behind.
-    """
+    """The replicas of one partition in one leader epoch."""
 
     def __init__(
         self, me: int, replicas: Sequence[int], isr: Sequence[int], *, epoch_start_offset: int, now_ms: int
     ) -> None:
         self.me = me
         self.epoch_start_offset = epoch_start_offset
+        """The end of the leader's log when the epoch began. A follower with less may not join the ISR, also when it has
+        reached the high watermark, which may still be behind.
+        """
         self.isr = tuple(isr)
+        """As the store has it, with the leader."""
         self._joining: tuple[int, ...] = ()
         self._followers: dict[int, Follower] = {}
         self.assign(replicas, now_ms)
@@ -114,6 +116,7 @@ class Replicas:
 
         The store may accept at any time from now on, and then one of them may be elected.
         """
+        assert self.me in isr, "the high watermark waits for the leader itself"
         self._joining = tuple(each for each in isr if each not in self.isr)
 
     def settled(self, isr: Sequence[int]) -> None:
@@ -125,3 +128,22 @@ class Replicas:
     def is_proposing(self) -> bool:
         """Whether a replica is about to join."""
         return bool(self._joining)
+
+
+LEADER: Final = -1
+"""`preferred_read_replica` of an answer that has records, or no nearer replica to name."""
+
+
+def preferred_replica(replicas: Replicas, racks: Mapping[int, str], rack: str, offset: int) -> int:
+    """The broker id of a follower to fetch from at `offset`, because it is nearer than the leader; or LEADER (KIP-392).
+
+    As Kafka's RackAwareReplicaSelector: a replica in the rack of the consumer, in sync, with the offset that is asked
+    for; of several the one with the most records. The leader itself, if it is in that rack, or if no follower fits.
+
+    racks: broker id -> rack, of the brokers that consumers can reach now.
+    """
+    if not rack or racks.get(replicas.me) == rack:
+        return LEADER
+    offsets = replicas.offsets
+    near = [each for each in replicas.isr if racks.get(each) == rack and offsets.get(each, -1) >= offset]
+    return max(near, key=lambda each: (offsets[each], -each), default=LEADER)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from asyncio import Event, Task, TimerHandle, get_running_loop, timeout, wait
 from base64 import urlsafe_b64decode
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from semel_protocol.api_key import ApiKey
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
@@ -24,32 +26,22 @@ from semel_protocol.messages.k01_fetch import (
 )
 from semel_protocol.messages.k23_offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
+from semel_broker.cluster.registration import Registration
+from semel_broker.config.loading import BrokerConfig
 from semel_broker.partitions.partition import Partition
 from semel_broker.replication.followed import Followed, FollowedState, ResponseEffect
-from semel_broker.replication.peers import Peers
+from semel_broker.replication.peers import RETRY_MS_MAX, RETRY_MS_MIN, Peers
 from semel_broker.replication.sessions import SESSION_EPOCH_MAX, START_SESSION_EPOCH, Place
-from semel_broker.replication.settings import (
-    REQUEST_TIMEOUT_MS,
-    RETRY_S_MAX,
-    RETRY_S_MIN,
-    Registered,
-    ReplicationSettings,
-)
 from semel_broker.replication.throttle import WAIT_S_MAX, FollowerThrottle
-from semel_broker.scheduling.backoff import Backoff
 from semel_broker.world import World
 
 FETCH_VERSION = 15
 OFFSET_FOR_LEADER_EPOCH_VERSION = 4
 NO_SESSION: Final = 0
+REQUEST_TIMEOUT_MS: Final = 10_000
+"""The time that another broker has for a response, besides the time that the request lets it wait."""
 SHARE_S_MIN: Final = 0.05
 """A throttled replica pauses at least this long."""
-
-
-class InSync(Protocol):
-    """Whether this broker's replica of the partition is in sync, as far as this broker knows."""
-
-    def __call__(self, partition: Partition) -> bool: ...
 
 
 class Fetcher:
@@ -60,11 +52,11 @@ class Fetcher:
         source: int,
         *,
         world: World,
-        config: ReplicationSettings,
+        config: BrokerConfig,
         peers: Peers,
-        registration: Registered,
+        registration: Registration,
         throttle: FollowerThrottle,
-        is_in_sync: InSync,
+        is_in_sync: Callable[[Partition], bool],
     ) -> None:
         self.source = source
         self._world = world
@@ -80,7 +72,7 @@ class Fetcher:
         self._forgotten: dict[Place, None] = {}  # those of them to remove from it
         self._session_id = NO_SESSION
         self._session_epoch = START_SESSION_EPOCH
-        self._backoff = Backoff(world.rng, RETRY_S_MIN, RETRY_S_MAX)
+        self._backoff = Backoff(world.rng, RETRY_MS_MIN, RETRY_MS_MAX)
         self._has_work = Event()
         self._is_failing = False
         self._is_asking = False
@@ -151,7 +143,7 @@ class Fetcher:
             )
         self._has_work.clear()
         with suppress(TimeoutError):
-            async with timeout(self._backoff.failed()):
+            async with timeout(self._backoff.next_ms() / 1000):
                 await self._has_work.wait()
 
     async def _round(self) -> None:
@@ -175,7 +167,7 @@ class Fetcher:
             ):
                 raise KafkaError(ErrorCode(answer.error_code), f"broker {self.source} refuses the fetch")
             return
-        self._backoff.succeeded()
+        self._backoff.reset()
         if self._is_failing:
             self._is_failing = False
             self._world.log.info("replication_resumed", source=self.source, partitions=len(self._rows))
@@ -199,7 +191,7 @@ class Fetcher:
             await row.partition.changed()
         except Exception:  # a bug of semel: only this replica must suffer
             self._world.log.exception("replica_failed", topic=row.partition.topic, partition=row.partition.index)
-            row.rest(RETRY_S_MAX)
+            row.rest(RETRY_MS_MAX / 1000)
             self._rest(place)
 
     def _request(self) -> FetchRequest:
@@ -266,7 +258,7 @@ class Fetcher:
             return row.take(answered)
         except Exception:  # a bug of semel: only this replica must suffer
             self._world.log.exception("replica_failed", topic=row.partition.topic, partition=row.partition.index)
-            row.rest(RETRY_S_MAX)
+            row.rest(RETRY_MS_MAX / 1000)
             return ResponseEffect.FAILED
 
     def _rest(self, place: Place) -> None:

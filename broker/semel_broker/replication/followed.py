@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k01_fetch import FetchRequestPartition, FetchResponsePartition
 from semel_storage.log import snapshot
@@ -12,8 +13,7 @@ from semel_storage.log.replicated import truncation_offset
 from semel_storage.log.snapshot import CorruptSnapshot
 
 from semel_broker.partitions.partition import Partition, Role
-from semel_broker.replication.settings import RETRY_S_MAX, RETRY_S_MIN
-from semel_broker.scheduling.backoff import Backoff
+from semel_broker.replication.peers import RETRY_MS_MAX, RETRY_MS_MIN
 from semel_broker.world import World
 
 
@@ -69,7 +69,7 @@ class Followed:
         self.epoch = UNKNOWN
         self.offset = UNKNOWN
         self._world = world
-        self._backoff = Backoff(world.rng, RETRY_S_MIN, RETRY_S_MAX)
+        self._backoff = Backoff(world.rng, RETRY_MS_MIN, RETRY_MS_MAX)
         self._complaint = ""
 
     def wanted(self, bytes_max: int) -> FetchRequestPartition:
@@ -117,7 +117,7 @@ class Followed:
             partition.check_room()
         except KafkaError:  # the event disk_nearly_full says it; the leader takes this replica out of the ISR
             partition.note_leader(partition.high_watermark, min(answer.log_start_offset, partition.end_offset))
-            self.rest(self._backoff.failed())
+            self.rest(self._backoff.next_ms() / 1000)
             return ResponseEffect.FAILED
         try:
             partition.append_replicated(
@@ -128,7 +128,7 @@ class Followed:
             )
         except KafkaError as error:
             return self._complain(error.code, error.message)
-        self._backoff.succeeded()
+        self._backoff.reset()
         self._complaint = ""
         self.state = FollowedState.DUE
         return ResponseEffect.MOVED
@@ -140,6 +140,7 @@ class Followed:
         offset = truncation_offset(
             own_epoch, own_end, leader_epoch=epoch, leader_end=end_offset, end_offset=partition.end_offset
         )
+        assert offset <= partition.end_offset, "a truncation does not lengthen a log"
         self._world.log.info(
             "log_truncated",
             topic=partition.topic,
@@ -159,7 +160,7 @@ class Followed:
         if verdict is ErrorReaction.BEGIN_ANEW and answer.log_start_offset >= self.offset:
             return self._begin_anew(answer)
         if verdict is ErrorReaction.ASK_AGAIN:
-            self.rest(self._backoff.failed())
+            self.rest(self._backoff.next_ms() / 1000)
             return ResponseEffect.FAILED
         return self._complain(code, f"the leader refuses the fetch with {code.name}")
 
@@ -205,5 +206,5 @@ class Followed:
                 code=int(code),
                 reason=reason,
             )
-        self.rest(self._backoff.failed())
+        self.rest(self._backoff.next_ms() / 1000)
         return ResponseEffect.FAILED

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from semel_protocol.backoff import Backoff
 
 from semel_broker.cluster import records
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import PartitionState
+from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import (
     CHANGES_MAX,
     Expect,
@@ -28,10 +30,10 @@ from semel_broker.cluster.store import (
     StoreClosedError,
     StoreUnavailableError,
 )
+from semel_broker.config.loading import BrokerConfig
 from semel_broker.partitions.partition import Partition
 from semel_broker.partitions.replicas import Replicas
-from semel_broker.replication.settings import RETRY_S_MAX, RETRY_S_MIN, Registered, ReplicationSettings
-from semel_broker.scheduling.backoff import Backoff
+from semel_broker.replication.peers import RETRY_MS_MAX, RETRY_MS_MIN
 from semel_broker.world import World
 
 BATCH: Final = CHANGES_MAX // 2
@@ -53,7 +55,7 @@ class IsrKeeper:
     """One per broker. Call `check` with all led partitions every `interval_s`, and `follower_fetched` at each fetch."""
 
     def __init__(
-        self, world: World, config: ReplicationSettings, store: Store, feed: Feed, registration: Registered
+        self, world: World, config: BrokerConfig, store: Store, feed: Feed, registration: Registration
     ) -> None:
         self._world = world
         self._config = config
@@ -131,7 +133,7 @@ class IsrKeeper:
     # --- writing ---------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        backoff = Backoff(self._world.rng, RETRY_S_MIN, RETRY_S_MAX)
+        backoff = Backoff(self._world.rng, RETRY_MS_MIN, RETRY_MS_MAX)
         while True:
             await self._has_work.wait()
             due = list(self._due)[:BATCH]
@@ -143,15 +145,15 @@ class IsrKeeper:
                 proposals = [proposal for partition in due if (proposal := self._decide(partition)) is not None]
                 if proposals and self._registration.is_valid():
                     await self._propose(proposals)
-                backoff.succeeded()
+                backoff.reset()
             except StoreClosedError:
                 return
             except StoreUnavailableError as error:
                 self._world.log.warning("isr_not_changed", partitions=len(due), error=str(error))
-                await sleep(backoff.failed())
+                await sleep(backoff.next_ms() / 1000)
             except Exception:  # a bug of semel, or a store that refuses; the next check decides again
                 self._world.log.exception("isr_keeper_failed", partitions=len(due))
-                await sleep(backoff.failed())
+                await sleep(backoff.next_ms() / 1000)
 
     async def _propose(self, proposals: list[Proposal]) -> None:
         for proposal in proposals:
@@ -194,13 +196,13 @@ class IsrKeeper:
 
     async def _transact(self, expects: list[Expect], puts: list[Put]) -> int | None:
         """Send a transaction again while its outcome is unknown: both expect the same state, at most one succeeds."""
-        backoff = Backoff(self._world.rng, RETRY_S_MIN, RETRY_S_MAX)
+        backoff = Backoff(self._world.rng, RETRY_MS_MIN, RETRY_MS_MAX)
         while True:
             try:
                 return await self._store.transact(expects, puts)
             except OutcomeUnknownError as error:
                 self._world.log.warning("isr_change_unknown", partitions=len(puts), error=str(error))
-                await sleep(backoff.failed())
+                await sleep(backoff.next_ms() / 1000)
 
     async def _catch_up(self, proposal: Proposal) -> None:
         """Wait until the image has the current state: another change came first, perhaps an own unanswered one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop, BaseTransport, BufferedProtocol, Future, TimerHandle, Transport
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from semel_protocol.api import Api
 from semel_protocol.errors import ProtocolError
@@ -16,7 +16,8 @@ from semel_protocol.framing import SCRATCH_BYTES, FrameBuffer
 from semel_protocol.pipelining import PendingRequest, RequestPipeline
 from semel_protocol.schema import Message
 
-from semel_broker.replication.settings import FRAME_BYTES_MAX
+FRAME_BYTES_MAX: Final = 256 << 20
+"""Of one response: the first batch comes whole, however large it is. Memory is allocated as bytes arrive."""
 
 
 class _PendingPeerRequest(PendingRequest):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from asyncio import Task, gather, get_running_loop, timeout, wait
 from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from semel_protocol.api import APIS
 from semel_protocol.api_key import ApiKey
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k23_offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from semel_protocol.schema import Message
@@ -20,15 +21,62 @@ from semel_protocol.schema import Message
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta, StoredValue
 from semel_broker.cluster.records import BrokerRecord
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.config.peer_listener import BrokerPrincipals
+from semel_broker.config.principal_rules import NoPrincipalError
 from semel_broker.config.settings import ConfigError
 from semel_broker.replication.peer import PeerConnection
-from semel_broker.replication.peer_security import NO_ANSWER, PeerRefusedError, PeerSecurity
-from semel_broker.replication.settings import CONNECT_TIMEOUT_S, RETRY_S_MAX, RETRY_S_MIN, ReplicationSettings
-from semel_broker.scheduling.backoff import Backoff
-from semel_broker.world import TlsFailure, World
+from semel_broker.scheduling.repeated_lines import RepeatedLines
+from semel_broker.world import PeerTls, TlsFailure, World
 
 OFFSET_FOR_LEADER_EPOCH_VERSION = 4
 CHECK_TIMEOUT_S = 3.0
+CONNECT_TIMEOUT_S: Final = 3.0
+RETRY_MS_MIN: Final = 20
+RETRY_MS_MAX: Final = 1_000
+"""The pause after a failed attempt doubles between these."""
+NO_ANSWER = TlsFailure(
+    "closed_after_handshake",
+    "it closed the connection before its first answer",
+    "see the log of that broker: it says why it refuses this broker's certificate",
+)
+"""Why a connection with TLS ends without an answer."""
+
+
+class PeerRefusedError(ConnectionRefusedError):
+    """One of two brokers refuses the certificate of the other."""
+
+
+class PeerSecurity:
+    """One per broker with TLS between brokers."""
+
+    def __init__(self, world: World, tls: PeerTls, principals: BrokerPrincipals) -> None:
+        """Raise ConfigError if the broker's own certificate is not that of a broker."""
+        self.tls, self.principals = tls, principals
+        self._log = world.log
+        self._lines = RepeatedLines(world.monotonic)
+        try:
+            principals.principal(tls.own_certificate())
+        except NoPrincipalError as error:
+            raise ConfigError(
+                f"the certificate of the listener for brokers, in ssl.keystore.location: {error}; other brokers would "
+                "refuse it: add its principal to broker.principals"
+            ) from None
+
+    def check(self, transport: Any) -> None:
+        """Raise TlsFailure unless the certificate of the other side is that of a broker."""
+        try:
+            self.principals.principal(self.tls.certificate(transport))
+        except NoPrincipalError as error:
+            raise TlsFailure(error.reason, f"its certificate: {error}", error.do) from None
+
+    def failed(self, broker: str, failure: TlsFailure) -> PeerRefusedError:
+        """Write the failure, unless it was written a short while ago; return the error for the caller."""
+        if times := self._lines.times((broker, failure.reason)):
+            self._log.warning(
+                "peer_refused", broker=broker, reason=failure.reason, error=str(failure), do=failure.do, times=times
+            )
+        return PeerRefusedError(f"{broker}: {failure} ({failure.reason}); {failure.do}")
 
 
 class Link:
@@ -46,7 +94,7 @@ class Link:
         self._security = security
         self._connection: PeerConnection | None = None
         self._opening: Task[PeerConnection] | None = None
-        self._backoff = Backoff(rng, RETRY_S_MIN, RETRY_S_MAX)
+        self._backoff = Backoff(rng, RETRY_MS_MIN, RETRY_MS_MAX)
         self._not_before = 0.0
         self._failure: OSError | None = None
         self._is_closed = False
@@ -84,7 +132,7 @@ class Link:
                 connection.close("another broker has registered there")
                 raise ConnectionResetError(f"{self._name} is no longer that broker")
             if self._security is None:
-                self._backoff.succeeded()
+                self._backoff.reset()
             self._connection = connection
             return connection
         finally:
@@ -95,9 +143,7 @@ class Link:
         loop, record = get_running_loop(), self._record
         try:
             _, connection = await loop.create_connection(
-                lambda: PeerConnection(
-                    self._name, self._client_id, loop, self._backoff.succeeded, self._lost_unanswered
-                ),
+                lambda: PeerConnection(self._name, self._client_id, loop, self._backoff.reset, self._lost_unanswered),
                 record.peer_host,
                 record.peer_port,
                 **security.tls.arguments(record.peer_host),
@@ -121,7 +167,7 @@ class Link:
 
     def _failed(self, error: OSError) -> OSError:
         """Pause after a failure; return the error for the callers."""
-        self._not_before = get_running_loop().time() + self._backoff.failed()
+        self._not_before = get_running_loop().time() + self._backoff.next_ms() / 1000
         if not isinstance(error, PeerRefusedError):
             error = ConnectionRefusedError(f"{self._name} cannot be reached: {error or type(error).__name__}")
         self._failure = error
@@ -154,9 +200,7 @@ def _consume_exception(task: Task[PeerConnection]) -> None:
 class Peers:
     """One per broker. The addresses of the other brokers come from the image."""
 
-    def __init__(
-        self, world: World, feed: Feed, config: ReplicationSettings, security: PeerSecurity | None = None
-    ) -> None:
+    def __init__(self, world: World, feed: Feed, config: BrokerConfig, security: PeerSecurity | None = None) -> None:
         """`security` None: the brokers speak plaintext."""
         self._feed = feed
         self._own_id = config.node_id

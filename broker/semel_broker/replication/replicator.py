@@ -13,15 +13,15 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.segments.log_config import LogConfig
 
 from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import Store
+from semel_broker.config.loading import BrokerConfig
 from semel_broker.partitions.partition import Partition, Role
 from semel_broker.replication.fetcher import Fetcher
 from semel_broker.replication.isr import IsrKeeper
-from semel_broker.replication.leader_throttle import LeaderThrottle
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.sessions import Place, Sessions
-from semel_broker.replication.settings import Registered, ReplicationSettings
-from semel_broker.replication.throttle import UNBOUNDED, FollowerThrottle, ListedThrottle, Throttle
+from semel_broker.replication.throttle import UNBOUNDED, FollowerThrottle, LeaderThrottle, ListedThrottle, Throttle
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World
 
@@ -32,13 +32,13 @@ class Replicator:
     def __init__(
         self,
         world: World,
-        config: ReplicationSettings,
+        config: BrokerConfig,
         *,
         store: Store,
         feed: Feed,
         topics: Topics,
         peers: Peers,
-        registration: Registered,
+        registration: Registration,
     ) -> None:
         self.isr = IsrKeeper(world, config, store, feed, registration)
         now = world.monotonic()

@@ -26,7 +26,7 @@ from semel_protocol.messages.k01_fetch import (
 from semel_storage.segments.segment import CorruptLog
 
 from semel_broker.partitions.partition import LOG_END, Partition
-from semel_broker.replication.leader_throttle import LeaderThrottle
+from semel_broker.replication.throttle import LeaderThrottle
 from semel_broker.scheduling.waiters import FetchWaiter
 from semel_broker.world import World
 

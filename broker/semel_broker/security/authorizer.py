@@ -13,7 +13,6 @@ from collections.abc import Iterable, Set
 
 import msgspec
 from semel_protocol.acls import (
-    CLUSTER_NAME,
     IMPLIED_BY,
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -109,9 +108,6 @@ class Authorizer:
         """All entries."""
         return self._acls
 
-    def is_super_user(self, principal: Principal) -> bool:
-        return principal.name in self._super_users
-
     def change(self, *, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
         """Add and remove entries. Costs no more than they are many, however many there are."""
         for acl in removed:
@@ -128,10 +124,6 @@ class Authorizer:
     def allows(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the principal may do the operation on the resource."""
         return self.decide(principal, operation, kind, name).is_allowed
-
-    def allows_cluster(self, principal: Principal, operation: Operation) -> bool:
-        """Whether the principal may do the operation on the cluster."""
-        return self.decide(principal, operation, ResourceType.CLUSTER, CLUSTER_NAME).is_allowed
 
     def decide(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> Decision:
         """The decision, and what decided."""

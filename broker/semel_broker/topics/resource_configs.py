@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from typing import Final
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -12,6 +13,7 @@ from semel_broker.config.client_metrics_configs import CLIENT_METRICS_SETTINGS
 from semel_broker.config.edits import Configs, Edit, edited
 from semel_broker.config.group_configs import GROUP_SETTINGS
 from semel_broker.config.loading import BROKER_SETTINGS, BrokerConfig, ConfigSource, ConfigValue
+from semel_broker.config.settings import Setting
 from semel_broker.config.topic_configs import TOPIC_SETTINGS
 from semel_broker.topics import dynamic_configs
 from semel_broker.topics.topics import Topics
@@ -24,6 +26,14 @@ class SettingsResourceType(IntEnum):
     BROKER = 4
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+DECLARED: Final[dict[int, dict[str, Setting]]] = {
+    SettingsResourceType.TOPIC: TOPIC_SETTINGS,
+    SettingsResourceType.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
+    SettingsResourceType.GROUP: GROUP_SETTINGS,
+}
+"""The settings of all resources but brokers, by type."""
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -70,36 +80,23 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
 
     async def edit(self, kind: int, name: str, edits: Sequence[Edit], *, validate_only: bool) -> None:
         """Change some settings of a resource. Raises as `describe`, and INVALID_CONFIG."""
+        declared = DECLARED.get(kind, BROKER_SETTINGS)
+
+        def change(given: Mapping[str, str]) -> Configs:
+            def in_force(setting: str) -> str | None:
+                return self._in_force(kind, setting, given)
+
+            return edited(given, edits, declared=declared, in_force=in_force)
+
+        await self._alter(kind, name, change, validate_only)
+
+    def _in_force(self, kind: int, setting: str, given: Mapping[str, str]) -> str | None:
+        """The list that APPEND and SUBTRACT change. A group or subscription has a list only if it was given one."""
         if kind == SettingsResourceType.TOPIC:
-
-            def topic_edit(given: Mapping[str, str]) -> Configs:
-                def in_force(setting: str) -> str | None:
-                    return topic_configs.value_of(setting, given, self.config).value
-
-                return edited(given, edits, declared=TOPIC_SETTINGS, in_force=in_force)
-
-            await self._alter(kind, name, topic_edit, validate_only)
-        elif kind == SettingsResourceType.GROUP:
-
-            def group_edit(given: Mapping[str, str]) -> Configs:
-                return edited(given, edits, declared=GROUP_SETTINGS, in_force=given.get)
-
-            await self._alter(kind, name, group_edit, validate_only)
-        elif kind == SettingsResourceType.CLIENT_METRICS:
-
-            def subscription_edit(given: Mapping[str, str]) -> Configs:
-                return edited(given, edits, declared=CLIENT_METRICS_SETTINGS, in_force=given.get)
-
-            await self._alter(kind, name, subscription_edit, validate_only)
-        else:
-
-            def broker_edit(given: Mapping[str, str]) -> Configs:
-                def in_force(setting: str) -> str | None:
-                    return given.get(setting) or self.config.value_of(setting).value
-
-                return edited(given, edits, declared=BROKER_SETTINGS, in_force=in_force)
-
-            await self._alter(kind, name, broker_edit, validate_only)
+            return topic_configs.value_of(setting, given, self.config).value
+        if kind in DECLARED:
+            return given.get(setting)
+        return given.get(setting) or self.config.value_of(setting).value
 
     async def _alter(
         self, kind: int, name: str, edit: Callable[[Mapping[str, str]], Configs], validate_only: bool

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
@@ -32,7 +33,7 @@ from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch
 from semel._net.outage import Outage
 from semel._net.pool import ConnectionPurpose
-from semel._net.retry import LOGIN_REFUSED, Action, Backoff, action_for
+from semel._net.retry import LOGIN_REFUSED, Action, action_for
 from semel._net.signal import Signal
 from semel._subscription.fetch_buffer import ByteCount
 from semel._subscription.subscription import AssignedPartition, NearReplica, Reset, Subscription, TopicIdPartition
@@ -217,7 +218,7 @@ class Fetcher:
     async def _keep_fetching(self, node_id: int) -> None:
         """Fetch until there is nothing to request from this broker."""
         config = self._config
-        backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        backoff = Backoff(self._edge.rng, config.retry_backoff_ms, config.retry_backoff_max_ms)
         outage = Outage(self._edge)
         session = self._sessions.setdefault(node_id, FetchSession())
         while True:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from semel_protocol.backoff import Backoff
+
 from semel._config.consumer import ConsumerConfig
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAt, Offsets
 from semel._net.cluster import Cluster
-from semel._net.retry import Backoff, Deadline
+from semel._net.retry import Deadline
 from semel._net.signal import Signal
 from semel._subscription.subscription import AssignedPartition, Reset, Subscription
 from semel.errors import IllegalStateError, KafkaError, KafkaTimeoutError, NoOffsetForPartitionError
@@ -38,7 +40,7 @@ class Positions:
         self._config, self._subscription, self._offsets = config, subscription, offsets
         self._found, self._fail = found, fail
         self._cluster, self._edge = cluster, cluster.edge
-        self._backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._backoff = Backoff(self._edge.rng, config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._policy = Reset(config.auto_offset_reset)
         self._wanted = Signal()
         self._last_errors: dict[TopicPartition, KafkaError] = {}

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 
 import msgspec
+from semel_protocol.backoff import Backoff
 from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, crc_ok, read_header
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k01_fetch import (
@@ -27,7 +28,7 @@ from semel._consume.fetch_session import BY_ID_FROM
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._net.cluster import ANSWER_TIMEOUT_MS, Cluster
 from semel._net.pool import ConnectionPurpose
-from semel._net.retry import Backoff, Deadline
+from semel._net.retry import Deadline
 from semel._subscription.fetch_buffer import Chunk
 from semel.errors import (
     CorruptRecordException,
@@ -110,7 +111,7 @@ class RangeFetch:
     async def _fetch(self, at: int) -> CommittedBatches:
         """Fetch from `at` until there is progress."""
         config = self._config
-        backoff = Backoff(self._cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        backoff = Backoff(self._cluster.edge.rng, config.retry_backoff_ms, config.retry_backoff_max_ms)
         deadline = Deadline(self._cluster.edge, config.default_api_timeout_ms)
         empty_answers = unknown_answers = 0
         while True:

@@ -12,6 +12,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 
+from semel_protocol.backoff import Backoff
+
 from semel._config.consumer import ConsumerConfig
 from semel._group.consumer_heartbeats import ConsumerHeartbeats
 from semel._group.consumer_member import (
@@ -30,7 +32,7 @@ from semel._group.ownership import Ownership, names_of
 from semel._group.topic_names import TopicNames
 from semel._group.topic_regex import regex_for_brokers
 from semel._net.cluster import Cluster
-from semel._net.retry import Backoff, Deadline
+from semel._net.retry import Deadline
 from semel._net.signal import Signal
 from semel._subscription.subscription import Subscription
 from semel.errors import CommitFailedError, KafkaError
@@ -55,7 +57,7 @@ class ConsumerGroup:
     ) -> None:
         self._cluster, self._config, self._subscription, self._changed = cluster, config, subscription, changed
         self._wake = Signal()
-        self._backoff = Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._backoff = Backoff(cluster.edge.rng, config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._polls = PollWatch(cluster.edge, calls, config.max_poll_interval_ms)
         self.member = ConsumerMember(config, str(uuid.UUID(int=cluster.edge.rng.getrandbits(128), version=4)))
         self._names = TopicNames(cluster)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k68_consumer_group_heartbeat import (
     OWN_MEMBER_ID_FROM,
@@ -23,7 +24,6 @@ from semel._group.member import LEAVE_TIMEOUT_MS
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.outage import Outage
-from semel._net.retry import Backoff
 from semel._net.signal import Signal
 from semel.errors import (
     BrokerResponseError,
@@ -61,7 +61,7 @@ class ConsumerHeartbeats(HeartbeatTask):
         super().__init__()
         self._cluster, self._config, self._member, self._polls = cluster, config, member, polls
         self._subscribed, self._on_answer, self._on_lost, self._on_failed = subscribed, on_answer, on_lost, on_failed
-        self._backoff = Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._backoff = Backoff(cluster.edge.rng, config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._outage = Outage(cluster.edge)
         self._wake = Signal()
         self._is_wanted = False

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode, ProtocolError
 
 from semel._assignment.assignors import rebalance_protocol
@@ -27,7 +28,7 @@ from semel._group.offsets import Membership
 from semel._group.ownership import Ownership, names_of
 from semel._net.cluster import Cluster
 from semel._net.outage import Outage
-from semel._net.retry import Action, Backoff, Deadline, action_for
+from semel._net.retry import Action, Deadline, action_for
 from semel._net.signal import Signal
 from semel._subscription.subscription import Mode, Subscription, partition_counts
 from semel.errors import (
@@ -87,7 +88,7 @@ class ClassicGroup:
         self._changed = changed
         self._edge = cluster.edge
         self._protocol = rebalance_protocol(config.assignors)
-        self._backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._backoff = Backoff(self._edge.rng, config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._outage = Outage(self._edge)
         self._task: asyncio.Task[None] | None = None
         self._wake = Signal()

@@ -8,12 +8,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
+from semel_protocol.backoff import Backoff
 
 from semel._config.consumer import ConsumerConfig
 from semel._edge import Edge
 from semel._group.member import GroupIdentity
 from semel._net.cluster import Cluster
-from semel._net.retry import Backoff
 from semel.errors import KafkaError, RebalanceInProgressError
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Heartbeats(HeartbeatTask):
 
     async def _beat(self) -> None:
         config = self._config
-        backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        backoff = Backoff(self._edge.rng, config.retry_backoff_ms, config.retry_backoff_max_ms)
         pause_ms: float = config.heartbeat_interval_ms
         while True:
             await asyncio.sleep(pause_ms / 1000)

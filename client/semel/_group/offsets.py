@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode
 from semel_protocol.fields import first_version
 from semel_protocol.messages.k02_list_offsets import (
@@ -42,7 +43,7 @@ from semel._net.calls import grouped
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.pool import ConnectionPurpose
-from semel._net.retry import Backoff, Deadline, is_lost_coordinator, is_stale_metadata, retrying
+from semel._net.retry import Deadline, is_lost_coordinator, is_stale_metadata, retrying
 from semel.errors import (
     BrokerResponseError,
     DeletedTopicCommitError,
@@ -399,7 +400,7 @@ class Offsets:
         return min(self._config.request_timeout_ms, left_ms)
 
     def _backoff(self) -> Backoff:
-        return Backoff(self._edge, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+        return Backoff(self._edge.rng, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
 
 
 _TopicIds = dict[TopicPartition, bytes]

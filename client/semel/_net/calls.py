@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from semel_protocol.schema import Message
@@ -18,7 +19,7 @@ from semel._net.cluster import GROUP, Cluster
 from semel._net.connection import Connection
 from semel._net.metadata import merged
 from semel._net.pool import ConnectionPurpose
-from semel._net.retry import Backoff, Deadline, is_lost_coordinator, retrying
+from semel._net.retry import Deadline, is_lost_coordinator, retrying
 from semel.errors import BrokerResponseError, KafkaError, KafkaProtocolError, error_for
 from semel.structs import Metadata, TopicPartition
 
@@ -165,7 +166,7 @@ class Calls:
             attempt,
             edge=self.cluster.edge,
             explain=self.cluster.explained,
-            backoff=Backoff(self.cluster.edge, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms),
+            backoff=Backoff(self.cluster.edge.rng, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms),
             timeout_ms=self.timeout_ms(timeout_ms),
             what=what,
             on_error=on_error,

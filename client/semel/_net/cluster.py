@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode, error_code
 from semel_protocol.messages.k03_metadata import (
     MetadataRequest,
@@ -27,7 +28,7 @@ from semel._net.metadata import is_topic_name, merged, with_leader
 from semel._net.missing_topics import MissingTopics
 from semel._net.outage import Outage
 from semel._net.pool import ConnectionPurpose, Pool
-from semel._net.retry import LOGIN_REFUSED, Backoff, Deadline, retrying
+from semel._net.retry import LOGIN_REFUSED, Deadline, retrying
 from semel.errors import (
     IllegalStateError,
     KafkaConnectionError,
@@ -100,7 +101,7 @@ class Cluster:
         self._task.add_done_callback(self._ended)
 
     async def _connect(self) -> None:
-        backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        backoff = Backoff(self.edge.rng, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
         deadline = Deadline(self.edge, self.config.bootstrap_timeout_ms)
         reason, cause = "no answer", None
         while True:
@@ -224,7 +225,7 @@ class Cluster:
         self, topic: str, deadline: Deadline, timeout_ms: float, *, is_error_new: bool
     ) -> TopicMetadata:
         """is_error_new: the metadata's error of this topic is not left from an earlier call that waited for it."""
-        backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        backoff = Backoff(self.edge.rng, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
         while True:
             found = self.metadata.topics.get(topic)
             if found is not None and found.partitions:
@@ -318,7 +319,7 @@ class Cluster:
             ask,
             edge=self.edge,
             explain=self.explained,
-            backoff=Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms),
+            backoff=Backoff(self.edge.rng, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms),
             timeout_ms=self.config.max_block_ms if timeout_ms is None else timeout_ms,
             what=f"finding the coordinator of {key!r}",
         )
@@ -388,7 +389,7 @@ class Cluster:
 
     async def _keep_fresh(self) -> None:
         config = self.config
-        backoff = Backoff(self.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        backoff = Backoff(self.edge.rng, config.retry_backoff_ms, config.retry_backoff_max_ms)
         outage = Outage(self.edge)
         while True:
             await self._until_stale()

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
+from semel_protocol.backoff import Backoff
+
 from semel._edge import Edge
-from semel._net.retry import Backoff
 
 PAUSE_MAX_FACTOR = 2
 """The longest pause, as a multiple of retry_backoff_ms. A failed leader may get a successor at any moment."""
@@ -21,7 +22,7 @@ class LeaderWatch:
         self, edge: Edge, retry_backoff_ms: float, is_needed: Callable[[], bool], refresh: Callable[[], None]
     ) -> None:
         self._is_needed, self._refresh = is_needed, refresh
-        self._backoff = Backoff(edge, retry_backoff_ms, PAUSE_MAX_FACTOR * retry_backoff_ms)
+        self._backoff = Backoff(edge.rng, retry_backoff_ms, PAUSE_MAX_FACTOR * retry_backoff_ms)
         self._timer: asyncio.TimerHandle | None = None
 
     def leader_missing(self) -> None:

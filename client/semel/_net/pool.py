@@ -8,12 +8,13 @@ import asyncio
 import logging
 from enum import Enum
 
+from semel_protocol.backoff import Backoff
+
 from semel._config.client import ClientConfig
 from semel._edge import Edge
 from semel._net.connection import Connection, connect
 from semel._net.counters import ClientRequestCounters
 from semel._net.reachability import SLOW_S, Reachability
-from semel._net.retry import Backoff
 from semel._net.sasl import credentials_of
 from semel._net.tls import context_of
 from semel.errors import IllegalStateError, KafkaConnectionError, KafkaError
@@ -125,7 +126,7 @@ class Pool:
         link = self._links.get((node_id, role))
         if link is None:
             config = self._config
-            backoff = Backoff(self._edge, config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+            backoff = Backoff(self._edge.rng, config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
             link = self._links[node_id, role] = _Link(backoff)
         if link.connecting is None or link.connecting.done():  # done: it was cancelled before its first step
             opening = self._open(node_id, link, is_needed=is_needed)

@@ -1,4 +1,4 @@
-"""Retries: one table from error codes to actions, Kafka's exponential backoff (KIP-580), deadlines, and `retrying`.
+"""Retries: one table from error codes to actions, deadlines, and `retrying`.
 
 Only `retrying` waits. Time and random numbers come from the `Edge`.
 """
@@ -9,6 +9,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import TypeVar
 
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode, error_code
 
 from semel._edge import Edge
@@ -83,26 +84,6 @@ UNSETTLED = (
 """Codes after which the request may have taken effect. The broker has written it, but its replicas did not have it
 in time, or the broker is no longer leader.
 """
-
-
-class Backoff:
-    """Exponential pauses with jitter (KIP-580): initial * 2^failures, at most `max_ms`, +-20 %."""
-
-    __slots__ = ("_edge", "failures", "initial_ms", "max_ms")
-
-    def __init__(self, edge: Edge, initial_ms: float, max_ms: float) -> None:
-        self._edge, self.initial_ms, self.max_ms = edge, initial_ms, max_ms
-        self.failures = 0
-
-    def next_ms(self) -> float:
-        """The pause before the next try, in ms. Each call counts one more failure."""
-        delay = min(self.initial_ms * (1 << min(self.failures, 32)), self.max_ms)
-        self.failures += 1
-        return delay * self._edge.rng.uniform(0.8, 1.2)
-
-    def reset(self) -> None:
-        """Forget the failures, after a success."""
-        self.failures = 0
 
 
 class Deadline:

@@ -4,12 +4,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from semel_protocol.backoff import Backoff
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 from semel._config.client import ProducerConfig
 from semel._net.cluster import Cluster
 from semel._net.outage import Outage
-from semel._net.retry import FOREVER_MS, Backoff, Deadline, retrying
+from semel._net.retry import FOREVER_MS, Deadline, retrying
 from semel._produce.sequences import TransactionManager
 from semel.errors import KafkaError, error_for
 
@@ -48,7 +49,7 @@ async def new_producer_id(
         attempt,
         edge=cluster.edge,
         explain=cluster.explained,
-        backoff=Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms),
+        backoff=Backoff(cluster.edge.rng, config.retry_backoff_ms, config.retry_backoff_max_ms),
         timeout_ms=FOREVER_MS,
         what=what,
         on_error=on_error,

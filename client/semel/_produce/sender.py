@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import (
     ProduceResponse,
@@ -25,7 +26,7 @@ from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch
 from semel._net.pool import ConnectionPurpose
-from semel._net.retry import LOGIN_REFUSED, Backoff
+from semel._net.retry import LOGIN_REFUSED
 from semel._net.signal import Signal
 from semel._produce.accumulator import Batch, BatchState, BufferMemory, Countdown, Headers, PartitionQueue
 from semel._produce.counters import ProducerCounters
@@ -377,7 +378,7 @@ class Sender:
             queue.paused = True
             queue.failures += 1
             self._node(queue.node_id).remove(queue)
-        backoff = Backoff(self._edge, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+        backoff = Backoff(self._edge.rng, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
         backoff.failures = min(queue.failures for queue in queues) - 1
         self._loop.call_later(backoff.next_ms() / 1000, self._resume, queues)
 

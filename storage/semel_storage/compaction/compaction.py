@@ -27,7 +27,7 @@ from semel_storage.compaction.filter import (
 )
 from semel_storage.compaction.pace import Pace, Pause
 from semel_storage.log import recovery
-from semel_storage.log.steps import Steps
+from semel_storage.log.durability import Steps
 from semel_storage.producers.producers import ProducerState
 from semel_storage.segments.compaction_swap import (
     CLEANED,

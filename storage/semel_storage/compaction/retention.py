@@ -10,8 +10,8 @@ from typing import Protocol
 
 import msgspec
 
+from semel_storage.log.durability import Steps
 from semel_storage.log.log import SEGMENTS_PER_STEP, Log
-from semel_storage.log.steps import Steps
 from semel_storage.segments.log_config import LogConfig
 
 SEGMENTS_MAX = SEGMENTS_PER_STEP

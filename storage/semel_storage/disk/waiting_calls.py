@@ -7,10 +7,12 @@ import msgspec
 
 
 class WaitingCall(msgspec.Struct, frozen=True):
-    """A call to the disk that waits. `path`: of its file or directory. `seconds`: how long it has been waiting."""
+    """A call to the disk that waits."""
 
     path: str
+    """Of its file or directory."""
     seconds: float
+    """How long it has been waiting."""
 
 
 class WaitingCalls:

@@ -1,8 +1,9 @@
 """Makes one log durable: syncs its files, writes producer snapshots and advances the recovery point."""
 
 import asyncio
+from collections.abc import Generator
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +19,16 @@ from semel_storage.segments.segments import Segments
 NOWHERE = -1
 CLOSING = f".closing{TEMPORARY}"
 """The suffix of epochs that are not in their place yet; recovery removes such files."""
+
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""A change of a log in steps: what a step leaves unsynced must be durable before the next one begins.
+
+Where the generator yields, the debts of the log's directory (`disk.Disk`) and the checkpoint files become durable: on
+an event loop while others run (`Log.carry_out`), or at once (`Log.carry_out_now`). In between the log may have been
+closed, or another change may have been faster, so the generator looks again after each `yield`.
+"""
 
 
 class LogState(Protocol):
@@ -83,15 +94,7 @@ class NoCheckpoint:
 
 
 class Durability:
-    """Syncs one log.
-
-    Everything below `synced_offset` survives a power loss. Recovery scans the log from `recovery_point` on: everything
-    below it is durable, and there is a producer snapshot of this offset. `checkpoint_files` keeps recovery point and
-    start offset; each change of them is noted there.
-
-    `sync_due_bytes` and `snapshot_due_bytes` are values of the log's `bytes_appended`. From the first on, the log calls
-    `sync_in_background`; from the second on, a sync ends with a producer snapshot.
-    """
+    """Syncs one log."""
 
     def __init__(
         self,
@@ -104,10 +107,14 @@ class Durability:
         checkpoint_files: Checkpoint,
     ) -> None:
         self.synced_offset: int = state.end_offset
+        """Everything below it survives a power loss."""
         self.recovery_point: int = state.recovery_point
+        """Recovery scans the log from here on. Everything below is durable, and this offset has a producer snapshot."""
         self.snapshots: Snapshots = state.snapshots
         self.checkpoint_files = checkpoint_files
+        """Keeps recovery point and start offset; each change of them is noted there."""
         self.sync_due_bytes = log.bytes_appended + checkpoint_bytes
+        """The log's `bytes_appended` from which on the log calls `sync_in_background`."""
         self._log: LogState = log
         self._disk = disk
         self._directory = directory
@@ -115,6 +122,7 @@ class Durability:
         self.writing_epochs = asyncio.Lock()
         self._checkpoint_bytes = checkpoint_bytes
         self.snapshot_due_bytes = self.sync_due_bytes - state.replayed_bytes
+        """The log's `bytes_appended` from which on a sync ends with a producer snapshot."""
         self._snapshot_offset = state.recovery_point
         self._unsynced: list[Segment] = []
         self._truncations = 0
@@ -141,7 +149,11 @@ class Durability:
             self.write_snapshot()
 
     def unsynced_file(self) -> File | None:
-        """The only file to sync, for `note_synced`; None if more is necessary: then await `sync()`."""
+        """The only file to sync, for `note_synced`; None if more is necessary: then await `sync()`.
+
+        More is necessary after a roll, which leaves two files, and if `sync` would raise the recovery point or write a
+        producer snapshot: those bound what a recovery after a crash has to read.
+        """
         if (
             self._unsynced
             or self.is_closed
@@ -154,6 +166,7 @@ class Durability:
     def note_synced(self) -> None:
         """The caller has synced `unsynced_file()` in this turn of the loop."""
         log = self._log
+        assert log.end_offset >= self.synced_offset, "followers and consumers already count on records up to there"
         active = log.segments.all[-1]
         log.segments.remember(log.end_offset, active, active.size)
         self.sync_due_bytes = log.bytes_appended + self._checkpoint_bytes
@@ -176,7 +189,7 @@ class Durability:
         async with self.writing_epochs:
             if self._log.epochs.is_dirty and not self.is_closed:
                 entries, self._log.epochs.is_dirty = self._log.epochs.entries, False
-                await checkpoints.write_epochs_aside(self._disk, self._epochs_path, entries)
+                await self._disk.write_aside(self._epochs_path, checkpoints.encode_epochs(entries))
         if not self.is_closed and not active.is_deleted:
             await active.aborted.sync()
         if not self.is_closed and not active.is_deleted:
@@ -195,11 +208,12 @@ class Durability:
     def close(self) -> None:
         """Make all durable and raise the recovery point to the end offset. The caller saves it. Blocks."""
         end_offset = self._log.end_offset
+        assert end_offset >= self.synced_offset, "the recovery point would promise records that are not there"
         self._stop_background()
         self._disk.finish_asides()  # older epochs must not be written after those below
         self.write_snapshot()
         if self._log.epochs.is_dirty:
-            checkpoints.write_epochs(self._disk, self._epochs_path, self._log.epochs.entries)
+            self._disk.write_atomically(self._epochs_path, checkpoints.encode_epochs(self._log.epochs.entries))
             self._log.epochs.is_dirty = False
         if self.synced_offset < end_offset:
             for file in self._unsynced_files():
@@ -216,7 +230,7 @@ class Durability:
         self._stop_background()
         self.write_snapshot()
         if self._log.epochs.is_dirty:
-            checkpoints.write_epochs_later(self._disk, self._epochs_path + CLOSING, self._log.epochs.entries)
+            self._disk.write_later(self._epochs_path + CLOSING, checkpoints.encode_epochs(self._log.epochs.entries))
             self._log.epochs.is_dirty, self._has_prepared_epochs = False, True
         return self._unsynced_files()
 
@@ -253,11 +267,13 @@ class Durability:
 
     def note_rolled(self, sealed: Segment) -> None:
         """The log continues in a new segment: the next sync includes `sealed`. Writes a snapshot of its end offset."""
+        assert not sealed.is_active, "one more sync is enough only if the segment grows no more"
         self._unsynced.append(sealed)
         self.write_snapshot()
 
     def lower_to(self, end_offset: int, *, last_batch_end: int) -> None:
         """The log will be truncated to `end_offset`; the last remaining batch ends at `last_batch_end`."""
+        assert last_batch_end <= end_offset, "a batch reaches past the end of the log"
         if last_batch_end != end_offset:
             self._end_in_gap = end_offset
         self._truncations += 1
@@ -267,6 +283,7 @@ class Durability:
 
     def restart_at(self, offset: int) -> None:
         """The log is empty, durably, and starts at `offset`."""
+        assert self._log.end_offset == offset, "an empty log ends where it starts"
         self._unsynced.clear()
         self.synced_offset = self.recovery_point = self._snapshot_offset = offset
         self.sync_due_bytes = self.snapshot_due_bytes = self._log.bytes_appended + self._checkpoint_bytes
@@ -274,7 +291,7 @@ class Durability:
     def write_snapshot(self) -> None:
         """Write the producer snapshot of the end offset and the index entries in memory."""
         if self._held is not None:
-            return
+            return  # the producers are still those of records that are being removed
         log = self._log
         end_offset, active = log.end_offset, log.segments.all[-1]
         if self._snapshot_offset != end_offset or not self.snapshots.has(end_offset):

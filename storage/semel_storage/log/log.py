@@ -19,8 +19,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage import checkpoints
 from semel_storage.disk.disk import Buffer, Disk, EventCallback, File, ignore_event
 from semel_storage.log import recovery, replicated, snapshot
-from semel_storage.log.durability import Checkpoint, Durability, NoCheckpoint
-from semel_storage.log.steps import Steps, T
+from semel_storage.log.durability import Checkpoint, Durability, NoCheckpoint, Steps, T
 from semel_storage.producers import producers
 from semel_storage.producers.producer_table import ProducerTable
 from semel_storage.producers.producers import ProducerState
@@ -77,6 +76,9 @@ class Log:
         self.directory = directory
         self.config = config
         self.segments = Segments(state.segments)
+        first = self.segments[0].base_offset
+        assert first <= state.start_offset <= state.end_offset, f"{directory}: reads would begin outside of the log"
+        assert state.recovery_point <= state.end_offset, f"{directory}: more is durable than the log has"
         self.start_offset: int = state.start_offset
         self.end_offset: int = state.end_offset
         self.producers: ProducerTable = state.producers
@@ -117,17 +119,11 @@ class Log:
     ) -> "Log":
         """Create the log, or recover an existing one (see `recovery`).
 
-        `recovery_point` and `start_offset` come from the checkpoint files of the data directory (None: no entry).
-        `clean`: the last owner closed the log. `is_synced`: all that it left is durable. `settles_later`: recovery does
-        not wait for the disk, see `is_settled`. `is_own`: semel made it, so that its offsets have no gaps but those
-        that the file CLEANER_OFFSET tells of, also without an entry there.
+        See `recovery.Opening` for what the caller knows of the log.
         `checkpoint_bytes`: see CHECKPOINT_BYTES. `checkpoint`: see `Durability`. Raises CorruptLog if records may be
         lost that were acknowledged, unless `allow_data_loss`.
         """
-        state = recovery.recover(
-            disk,
-            directory,
-            config,
+        opening = recovery.Opening(
             now_ms=now_ms,
             recovery_point=recovery_point,
             start_offset=start_offset,
@@ -138,6 +134,7 @@ class Log:
             is_own=is_own,
             event=event,
         )
+        state = recovery.recover(disk, directory, config, opening)
         return cls(
             disk,
             directory,
@@ -300,12 +297,16 @@ class Log:
         base_offset = self.end_offset
         last_offset = base_offset + header.last_offset_delta
         size = header.batch_length + 12
+        # Before anything is written: a batch that breaks one of these would make the file unreadable from there on.
+        assert not self.is_in_truncation, "the batch would be removed with the records before it"
+        assert len(batch) == size, f"the batch has {len(batch)} bytes, its header speaks of {size}"
+        assert last_offset >= base_offset, "the end offset would go back"
         segment = self.segments.all[-1]
         if segment.is_full(size, last_offset, header.max_timestamp, self.config, now_ms) and self._may_roll(header):
             segment = self.roll()
         if segment.size == 0:
             segment.opened_ms = now_ms
-        if leader_epoch > self.epochs.latest:
+        if leader_epoch > self.epochs.latest:  # not durable before the batch: recovery reads it from the header
             self.epochs.assign(leader_epoch, base_offset)
         prefix = _PREFIX.pack(base_offset, header.batch_length, leader_epoch)
         position = segment.append(prefix, memoryview(batch)[_PREFIX_BYTES:])
@@ -331,6 +332,7 @@ class Log:
         if not headers:
             return headers
         first = headers[0]
+        assert not self.is_in_truncation, "the batches would be removed with the records before them"
         assert first.base_offset >= self.end_offset, f"the log has the batch at {first.base_offset} already"
         view, segment, written, at = memoryview(data), self.active, 0, 0
         for header in headers:
@@ -437,13 +439,14 @@ class Log:
         """Create the cleaner checkpoint: the leader's log was compacted, and recovery must expect missing offsets."""
         path = f"{self.directory}/{checkpoints.CLEANER_OFFSET}"
         if not self.config.is_compacted and not self.disk.exists(path):
-            checkpoints.write_offsets_later(self.disk, path, {})
+            self.disk.write_later(path, checkpoints.encode_offsets({}))
 
     def roll(self) -> Segment:
         """Seal the active segment and open a new one at the end offset. Returns the new one."""
         old = self.segments[-1]
         if old.size == 0:
             return old
+        assert self.end_offset > old.base_offset, "two segments would have the same name"
         self.disk.check_room(ROLL_FILES)
         if not self.can_roll:
             old.file.sync_now()  # see `_may_roll`
@@ -525,6 +528,7 @@ class Log:
     @contextmanager
     def _in_truncation(self) -> Iterator[None]:
         """The log is neither read nor appended to, and its durability stands still."""
+        assert not self.is_in_truncation, "each change computes what it removes from a log that stands still"
         self.is_in_truncation = True
         self.durability.hold()
         try:
@@ -559,6 +563,7 @@ class Log:
         first = next(segment.scan(position), None)
         end_offset = min(offset, first[1].base_offset) if first is not None else offset
         last_end = _end_of_last(segment, position, end_offset)
+        assert end_offset <= offset < self.end_offset, "a truncation removes records, and only from the end"
         durability = self.durability
         durability.lower_to(end_offset, last_batch_end=last_end)
         self.start_offset = min(self.start_offset, end_offset)
@@ -664,13 +669,14 @@ class Log:
         yield  # before the recovery point, which promises the segment
         if self._is_closed():
             return
+        assert offset == self.end_offset, "nothing is appended before the log start is in its place"
         self.start_offset = offset
         durability.restart_at(offset)
         yield
 
     def raise_start_offset(self, offset: int) -> None:
         """Records below `offset`, which is not above the high watermark, cannot be read any more. In memory alone."""
-        assert offset <= self.end_offset
+        assert offset <= self.end_offset, f"no records up to {offset} exist: the log ends at {self.end_offset}"
         if offset > self.start_offset:
             self.start_offset = offset
             self.epochs.truncate_from_start(offset)
@@ -695,6 +701,7 @@ class Log:
         if not old:
             return
         first = self.segments[len(old)].base_offset
+        assert first <= self.end_offset, "the log start would pass the end"
         self.start_offset = max(self.start_offset, first)
         snapshots = self.durability.snapshots
         states = recovery.producers_at(self.segments.all, snapshots, first, now_ms=self._last_now_ms)

@@ -36,6 +36,28 @@ TEMPORARY = ".tmp"
 OWN_NAME = re.compile(r"\d{20}\.(log|index|timeindex|txnindex)")
 
 
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts that the owner of a log knows when it opens it."""
+
+    now_ms: int
+    recovery_point: int | None = None
+    """From the checkpoint file of the data directory; None: it has no entry."""
+    start_offset: int = 0
+    """As `recovery_point`."""
+    clean: bool = False
+    """The last owner closed the log."""
+    is_synced: bool = False
+    """All that the last owner left is durable."""
+    settles_later: bool = False
+    """Recovery does not wait for the disk: see `Log.is_settled`."""
+    allow_data_loss: bool = False
+    is_own: bool = False
+    """semel made the log. Its offsets have no gaps but those that the file CLEANER_OFFSET tells of, also without an
+    entry there.
+    """
+    event: EventCallback = ignore_event
+
+
 class Recovered(msgspec.Struct):
     """The state of a log after recovery."""
 
@@ -52,99 +74,55 @@ class Recovered(msgspec.Struct):
     """Whether all that was changed is durable. If not, it is a debt of the directory (`recover`, `settles_later`)."""
 
 
-def recover(
-    disk: Disk,
-    directory: str,
-    config: LogConfig,
-    *,
-    now_ms: int,
-    recovery_point: int | None,
-    start_offset: int,
-    clean: bool,
-    is_synced: bool = False,
-    settles_later: bool = False,
-    allow_data_loss: bool = False,
-    is_own: bool = False,
-    event: EventCallback = ignore_event,
-) -> Recovered:
+def recover(disk: Disk, directory: str, config: LogConfig, opening: Opening) -> Recovered:
     """Recover the existing log, or create an empty one at `start_offset`; see `Log.open`. Raises CorruptLog.
 
     Two interrupted changes are finished step by step, and block in any case: see `is_interrupted`.
     """
+    start_offset, recovery_point = opening.start_offset, opening.recovery_point or 0
     disk.mkdir(directory)
     recover_swaps(disk, directory)
     names = [name for name in _without_leftovers(disk, directory) if OWN_NAME.fullmatch(name)]
-    names = finish_deletion(disk, directory, names, start_offset, now_ms=now_ms)
+    names = finish_deletion(disk, directory, names, start_offset, now_ms=opening.now_ms)
     bases = sorted(offset_of(name) for name in names if name.endswith(LOG))
-    if not bases and (recovery_point or 0) > start_offset and not allow_data_loss:
+    if not bases and recovery_point > start_offset and not opening.allow_data_loss:
         raise CorruptLog(directory, 0, f"no segment is left of records durable up to {recovery_point}; restore them")
-    _remove_indexes_without_log(disk, directory, [name for name in names if offset_of(name) not in bases], event)
+    gone = [name for name in names if offset_of(name) not in bases]
+    _remove_indexes_without_log(disk, directory, gone, opening.event)
     segments: list[Segment] = []
     try:
         segments.extend(Segment(disk, directory, base) for base in bases)
-        return _recovered(
-            disk,
-            directory,
-            config,
-            segments,
-            now_ms=now_ms,
-            recovery_point=recovery_point,
-            start_offset=start_offset,
-            clean=clean,
-            is_synced=is_synced,
-            settles_later=settles_later,
-            allow_data_loss=allow_data_loss,
-            is_own=is_own,
-            event=event,
-        )
+        return _recovered(disk, directory, config, segments, opening)
     except BaseException:
         for segment in segments:
             segment.close()
         raise
 
 
-def _recovered(
-    disk: Disk,
-    directory: str,
-    config: LogConfig,
-    segments: list[Segment],
-    *,
-    now_ms: int,
-    recovery_point: int | None,
-    start_offset: int,
-    clean: bool,
-    is_synced: bool,
-    settles_later: bool,
-    allow_data_loss: bool,
-    is_own: bool,
-    event: EventCallback,
-) -> Recovered:
+def _recovered(disk: Disk, directory: str, config: LogConfig, segments: list[Segment], opening: Opening) -> Recovered:
     """Scan the open `segments`, which the caller closes if this raises."""
+    recovery_point = opening.recovery_point or 0
     epochs = EpochHistory(checkpoints.read_epochs(disk, f"{directory}/{checkpoints.LEADER_EPOCH}"))
     if not segments:
-        segments.append(_create(disk, directory, max(start_offset, recovery_point or 0)))
-    elif not clean and not is_synced and (recovery_point or 0) <= segments[-1].base_offset:
+        segments.append(_create(disk, directory, max(opening.start_offset, recovery_point)))
+    elif not opening.clean and not opening.is_synced and recovery_point <= segments[-1].base_offset:
         disk.sync_dir_later(directory)  # a process killed while it created a segment leaves a name that is not durable
+    is_known = opening.is_own or opening.recovery_point is not None  # else another program may have left gaps
     scan = _Scan(
         disk=disk,
         segments=segments,
         epochs=epochs,
         snapshots=Snapshots(disk, directory),
-        is_dense=(is_own or recovery_point is not None) and not config.is_compacted and not _has_gaps(disk, directory),
-        floor=max(recovery_point or 0, segments[0].base_offset),
-        verify=not clean,
-        is_synced=is_synced,
-        settles_later=settles_later,
-        allow_data_loss=allow_data_loss,
-        event=event,
-        now_ms=now_ms,
+        is_dense=is_known and not config.is_compacted and not _has_gaps(disk, directory),
+        floor=max(recovery_point, segments[0].base_offset),
+        opening=opening,
         index_interval_bytes=config.index_interval_bytes,
     )
     end_offset = scan.run()
-    start_offset = min(max(start_offset, segments[0].base_offset), end_offset)
+    start_offset = min(max(opening.start_offset, segments[0].base_offset), end_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
-    epochs = checked(epochs, segments, start_offset, f"{directory}/{checkpoints.LEADER_EPOCH}", event)
+    epochs = checked(epochs, segments, start_offset, f"{directory}/{checkpoints.LEADER_EPOCH}", opening.event)
     return Recovered(
         segments=segments,
         start_offset=start_offset,
@@ -272,27 +250,22 @@ def _create(disk: Disk, directory: str, base_offset: int) -> Segment:
 
 
 class _Scan(msgspec.Struct, kw_only=True):
-    """One scan of the end of a log. `floor`: the recovery point, at least the base offset of the first segment.
-
-    `is_dense`: batches must follow each other without missing offsets. Offsets may be missing in a log that was
-    compacted, on this broker or on the leader, and in a log of another program without a recovery point.
-    `is_settled`: False after a change that is a debt (`settles_later`).
-    """
+    """One scan of the end of a log."""
 
     disk: Disk
     segments: list[Segment]
     epochs: EpochHistory
     snapshots: Snapshots
     is_dense: bool
+    """Batches must follow each other without missing offsets. Offsets may be missing in a log that was compacted, on
+    this broker or on the leader, and in a log of another program without a recovery point.
+    """
     floor: int
-    verify: bool
-    is_synced: bool
-    settles_later: bool
-    allow_data_loss: bool
-    event: EventCallback
-    now_ms: int
+    """The recovery point, at least the base offset of the first segment."""
+    opening: Opening
     index_interval_bytes: int
     is_settled: bool = True
+    """False after a change that is a debt (`Opening.settles_later`)."""
     producers: ProducerTable = msgspec.field(default_factory=ProducerTable)
     replayed_bytes: int = 0
 
@@ -301,18 +274,18 @@ class _Scan(msgspec.Struct, kw_only=True):
         segments = self.segments
         for segment, after in pairwise(segments):
             segment.next_offset = after.base_offset
-        segments[-1].next_offset = max(segments[-1].base_offset, self.floor)
+        segments[-1].next_offset = max(segments[-1].base_offset, self.floor)  # until the scan has found its end
         at = max(0, bisect_right(segments, self.floor, key=lambda segment: segment.base_offset) - 1)
         for segment in segments[:at]:
-            sealed.check_indexes(segment, index_interval_bytes=self.index_interval_bytes, event=self.event)
-            sealed.check_extent(segment, is_dense=self.is_dense, event=self.event)
+            sealed.check_indexes(segment, index_interval_bytes=self.index_interval_bytes, event=self.opening.event)
+            sealed.check_extent(segment, is_dense=self.is_dense, event=self.opening.event)
         closed_at = max(self.snapshots.offsets, default=0)
-        self.snapshots.remove_above(self.floor)
+        self.snapshots.remove_above(self.floor)  # a power loss may have taken the batches that they tell of
         for segment in segments[: at + 1]:
             self._check_aborted(segment, min(segment.next_offset, self.floor))
         start = self._open_for_scan(segments[at])
         self.producers = producers_at(
-            segments[: at + 1], self.snapshots, self.floor, now_ms=self.now_ms, event=self.event
+            segments[: at + 1], self.snapshots, self.floor, now_ms=self.opening.now_ms, event=self.opening.event
         )
         end_offset = segments[at].base_offset
         while at < len(segments):
@@ -325,12 +298,12 @@ class _Scan(msgspec.Struct, kw_only=True):
                 start = self._open_for_scan(segment)
                 segment.aborted.clear()
             end_offset, stopped = self._scan_segment(segment, start, max(end_offset, segment.base_offset))
-            if self.verify and end_offset > self.floor:
-                if not self.is_synced:
+            if not self.opening.clean and end_offset > self.floor:
+                if not self.opening.is_synced:
                     self._sync(segment)  # after a killed process, bytes may be in the page cache only
                 self.replayed_bytes += stopped - start
             if stopped < segment.size:
-                if not self.allow_data_loss:
+                if not self.opening.allow_data_loss:
                     damage.judge(segments, at, stopped, end_offset, floor=self.floor)
                 self._cut(at, stopped, end_offset, "the write is incomplete")
                 break
@@ -340,15 +313,15 @@ class _Scan(msgspec.Struct, kw_only=True):
                 keep = [self.floor, *(other.base_offset for other in segments)]
                 aborted = segment.aborted.sums
                 self.snapshots.write(segments[at].base_offset, self.producers.all(), keep=keep, aborted=aborted)
-        if end_offset < self.floor and not self.allow_data_loss:
+        if end_offset < self.floor and not self.opening.allow_data_loss:
             last = segments[-1]
             raise CorruptLog(
                 last.path(LOG),
                 last.size,
                 f"the log ends at offset {end_offset}, was durable up to {self.floor}; restore the file from a copy",
             )
-        if not self.verify and end_offset < closed_at:
-            self.event(
+        if self.opening.clean and end_offset < closed_at:
+            self.opening.event(
                 "log_damaged",
                 file=segments[-1].path(LOG),
                 position=segments[-1].size,
@@ -365,7 +338,7 @@ class _Scan(msgspec.Struct, kw_only=True):
             if not self._follows(segment, header, expected):
                 break
             if header.next_offset > self.floor:
-                if self.verify and not crc_ok(batch, header):
+                if not self.opening.clean and not crc_ok(batch, header):
                     break
                 self._replay(segment, position, header, batch)
             expected = header.next_offset
@@ -378,7 +351,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         """Whether the offsets of a batch, which no CRC covers, are valid after `expected`, the previous end offset."""
         if header.base_offset < expected or header.last_offset_delta < 0:
             return False
-        if self.is_dense and self.verify and expected >= self.floor:
+        if self.is_dense and not self.opening.clean and expected >= self.floor:
             return header.base_offset == expected
         return header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
 
@@ -386,7 +359,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         if header.partition_leader_epoch > self.epochs.latest:
             self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         if header.producer_id >= 0:
-            aborted = _note(self.producers, segment, position, header, batch, self.now_ms)
+            aborted = _note(self.producers, segment, position, header, batch, self.opening.now_ms)
             if aborted is not None:
                 segment.aborted.append(aborted)
 
@@ -401,7 +374,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         if first is None or first[1].last_offset >= self.floor:  # the index is wrong
             segment.activate(reset_indexes=True)
             return 0
-        segment.rewind(start, first[1].base_offset, is_clean=not self.verify)
+        segment.rewind(start, first[1].base_offset, is_clean=self.opening.clean)
         return start
 
     def _check_aborted(self, segment: Segment, up_to: int) -> None:
@@ -419,22 +392,22 @@ class _Scan(msgspec.Struct, kw_only=True):
 
         Compaction reduces the count, and a power loss may remove the snapshot; both lead here.
         """
-        self.event("index_rebuilt", file=segment.aborted.path)
+        self.opening.event("index_rebuilt", file=segment.aborted.path)
         segment.aborted.clear()
-        table = producers_at(self.segments, self.snapshots, segment.base_offset, now_ms=self.now_ms)
+        table = producers_at(self.segments, self.snapshots, segment.base_offset, now_ms=self.opening.now_ms)
         for position, header, batch in _below(segment, up_to, is_last=segment is self.segments[-1]):
             aborted = None
             if header.has_producer_id:
-                aborted = _note(table, segment, position, header, batch, self.now_ms)
+                aborted = _note(table, segment, position, header, batch, self.opening.now_ms)
             if aborted is not None:
                 segment.aborted.append(aborted)
-        if self.settles_later:
+        if self.opening.settles_later:
             segment.aborted.sync_later()
             self.is_settled = False
         else:
             segment.aborted.sync_now()
         segment.close()
-        found = self.snapshots.load_newest(up_to, now_ms=self.now_ms, event=self.event)
+        found = self.snapshots.load_newest(up_to, now_ms=self.opening.now_ms, event=self.opening.event)
         states = found[1].values() if found is not None and found[0] == up_to else table.all()
         self.snapshots.write(up_to, states, keep=self.snapshots.offsets, aborted=segment.aborted.sums)
 
@@ -442,13 +415,19 @@ class _Scan(msgspec.Struct, kw_only=True):
 
     def _is_gap(self, at: int, end_offset: int) -> bool:
         base_offset = self.segments[at].base_offset
-        return self.verify and self.is_dense and at > 0 and base_offset > end_offset and base_offset > self.floor
+        return (
+            not self.opening.clean
+            and self.is_dense
+            and at > 0
+            and base_offset > end_offset
+            and base_offset > self.floor
+        )
 
     def _cut(self, at: int, position: int, end_offset: int, reason: str) -> None:
         """Truncate the log at `position` of segment `at`."""
         segment = self.segments[at]
         later = self.segments[at + 1 :]
-        self.event(
+        self.opening.event(
             "log_tail_cut",
             file=segment.path(LOG),
             position=position,
@@ -461,15 +440,15 @@ class _Scan(msgspec.Struct, kw_only=True):
         del self.segments[at + 1 :]
         if not segment.is_active:
             segment.activate()
-        segment.truncate(position, end_offset, durable=not self.settles_later)
-        if self.settles_later:
+        segment.truncate(position, end_offset, durable=not self.opening.settles_later)
+        if self.opening.settles_later:
             self.disk.sync_dir_later(segment.directory)
             self.is_settled = False
         else:
             self.disk.sync_dir(segment.directory)
 
     def _sync(self, segment: Segment) -> None:
-        if self.settles_later:
+        if self.opening.settles_later:
             self.disk.sync_later(segment.path(LOG))
             self.is_settled = False
         else:

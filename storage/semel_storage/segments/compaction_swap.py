@@ -45,7 +45,7 @@ class SwappedSegment(Segment):
 
 
 def announced(disk: Disk, directory: str, first: Segment) -> Generator[None]:
-    """Rename the `.cleaned` files of the segment `first` to `.swap`, in steps (`log.steps`).
+    """Rename the `.cleaned` files of the segment `first` to `.swap`, in steps (`log.durability.Steps`).
 
     After the last step a crash finishes the replacement.
     """

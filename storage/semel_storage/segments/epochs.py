@@ -7,11 +7,13 @@ UNDEFINED = -1
 
 
 class EpochHistory:
-    """Ascending (epoch, start offset) pairs. `is_dirty`: changed since the last save, which clears the flag."""
+    """The epochs of one log, each with the offset where it starts."""
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self.entries: list[tuple[int, int]] = list(entries)
+        """(epoch, start offset), ascending in both."""
         self.is_dirty = False
+        """Changed since the last save, which clears the flag."""
 
     @property
     def latest(self) -> int:
@@ -32,6 +34,7 @@ class EpochHistory:
             return
         while self.entries and self.entries[-1][1] >= start_offset:
             self.entries.pop()
+        assert start_offset >= 0, "an epoch begins with a record"
         self.entries.append((epoch, start_offset))
         self.is_dirty = True
 

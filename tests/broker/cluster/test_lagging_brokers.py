@@ -18,8 +18,7 @@ from broker.cluster.brokers import ControllerBroker, ControllerCluster, SharedLo
 from semel_broker.cluster import records
 from semel_broker.cluster.operations import Operations
 from semel_broker.cluster.records import UNKNOWN_USERS, Reassignment, user_of
-from semel_broker.cluster.secrets import shared_secret
-from semel_broker.cluster.store import Change, Expect, Put, StoreUnavailableError
+from semel_broker.cluster.store import Change, Expect, Put, StoreUnavailableError, shared_secret
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
 from semel_broker.context import Broker, RequestContext

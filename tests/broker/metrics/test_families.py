@@ -15,7 +15,8 @@ from broker.members import WireMember
 from broker.metrics.scraping import Scraper
 from broker.sasl_login import PASSWORD, ScramLogin, make_user
 from broker.transactional import TransactionalProducer
-from semel_broker.metrics.families import FAMILIES, MetricType
+from semel_broker.metrics.exporter import FAMILIES
+from semel_broker.metrics.families import MetricType
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest

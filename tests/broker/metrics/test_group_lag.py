@@ -11,7 +11,7 @@ from broker.harness import Harness, Wire, batch
 from broker.members import WireMember
 from broker.metrics.scraping import Scraper
 from broker.transactional import TransactionalProducer
-from semel_broker.metrics.offset_times import OffsetTimes
+from semel_broker.metrics.groups import OffsetTimes
 from semel_storage.producers.skipped_offsets import ENTRIES_MAX, SkippedOffsets
 
 G = {"group": "g", "topic": "t"}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from semel_broker.partitions.preferred_replica import LEADER, preferred_replica
-from semel_broker.partitions.replicas import Replicas
+from semel_broker.partitions.replicas import LEADER, Replicas, preferred_replica
 
 RACKS = {1: "a", 2: "b", 3: "b", 4: "c"}
 

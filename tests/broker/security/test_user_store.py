@@ -16,7 +16,7 @@ from semel.admin import ScramCredentialInfo, UserScramCredentialUpsertion
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.records import UNKNOWN_USERS, ScramCredential
-from semel_broker.cluster.secrets import shared_secret
+from semel_broker.cluster.store import shared_secret
 from semel_broker.security.unknown_users import SHAPES_MAX
 from semel_broker.security.user_store import UserStore, delete, put
 from semel_broker.world import SilentLogger, World

@@ -10,9 +10,9 @@ from semel_broker.coordination.producer_owners import ProducerOwners
 from semel_protocol.batch import BatchHeader
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.log import snapshot
+from semel_storage.log.durability import Steps
 from semel_storage.log.log import Log
 from semel_storage.log.snapshot import Snapshots
-from semel_storage.log.steps import Steps
 from semel_storage.producers import producers
 from semel_storage.producers.producers import BatchPlace, ProducerState
 

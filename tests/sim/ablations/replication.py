@@ -23,9 +23,9 @@ from semel_broker.replication.fetcher import Fetcher
 from semel_broker.replication.followed import Followed
 from semel_broker.replication.isr import IsrKeeper
 from semel_broker.replication.sessions import FetchSession, Watched
+from semel_storage.log.durability import Steps
 from semel_storage.log.log import Log
 from semel_storage.log.snapshot import Snapshots
-from semel_storage.log.steps import Steps
 from semel_storage.producers import producers
 from semel_storage.producers.producer_table import ProducerTable
 from semel_storage.producers.producers import MarkerPlace, ProducerState

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
+from msgspec.structs import replace
 from semel._group.member import GroupIdentity
 from semel._transactions.manager import ProducerTransactions
 from semel.errors import error_for
@@ -19,10 +19,12 @@ from semel_broker.coordination import journal
 from semel_broker.txn.model import identity, state
 from semel_broker.txn.slot import TransactionSlot
 from semel_protocol.errors import ErrorCode
+from semel_storage.disk.disk import Disk
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 from semel_storage.log import recovery
 from semel_storage.log.snapshot import SNAPSHOT
 from semel_storage.producers.producer_table import ProducerTable
+from semel_storage.segments.log_config import LogConfig
 
 from sim.ablations.ablation import Seam
 from sim.disk import SimDisk
@@ -59,8 +61,10 @@ def no_recovery_points(seam: Seam) -> None:
     """A start has no recovery point: it reads each log from the beginning and trusts no snapshot as durable."""
     recover = recovery.recover
 
-    def from_the_beginning(*args: Any, **kwargs: Any) -> recovery.Recovered:
-        return recover(*args, **{**kwargs, "recovery_point": None})
+    def from_the_beginning(
+        disk: Disk, directory: str, config: LogConfig, opening: recovery.Opening
+    ) -> recovery.Recovered:
+        return recover(disk, directory, config, replace(opening, recovery_point=None))
 
     seam.replace(recovery, "recover", from_the_beginning)
 

@@ -2,8 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_storage.segments import block_minima
-from semel_storage.segments.block_minima import STRIDE, BlockMinima
+from semel_storage.segments.transaction_index import STRIDE, BlockMinima
 
 
 def of(items: list[int]) -> BlockMinima:
@@ -44,4 +43,4 @@ def test_items_above_the_bound_are_skipped_in_strides() -> None:
 
     column.__class__ = Counted
     assert list(column.below(5, 0, count)) == [77, count - 77]
-    assert looks < 2 * 3 * 2 * block_minima.STRIDE
+    assert looks < 2 * 3 * 2 * STRIDE

@@ -41,7 +41,7 @@ def lies() -> list[list[tuple[int, int]]]:
 @pytest.mark.parametrize("rows", lies(), ids=str)
 def test_a_history_that_the_batches_contradict_is_rebuilt(rows: list[tuple[int, int]]) -> None:
     disk = written()
-    checkpoints.write_epochs(disk, PATH, rows)
+    disk.write_atomically(PATH, checkpoints.encode_epochs(rows))
     told: list[str] = []
     log = open_log(disk, SMALL, clean=True, recovery_point=60, event=lambda name, **_: told.append(name))
     assert log.epochs.entries == TRUTH
@@ -90,7 +90,7 @@ def test_compacted_batches_do_not_contradict_the_history(offsets: list[int]) -> 
         log.append_replicated(bytes(batch), now_ms=0)
     asyncio.run(log.durability.sync())
     log.close()
-    checkpoints.write_epochs(disk, PATH, [row for row in TRUTH if row[1] <= offsets[-1]])
+    disk.write_atomically(PATH, checkpoints.encode_epochs([row for row in TRUTH if row[1] <= offsets[-1]]))
     told: list[str] = []
     again = open_log(disk, config, clean=True, recovery_point=log.end_offset, event=lambda name, **_: told.append(name))
     assert [row for row in again.epochs.entries if row[1] <= offsets[-1]]

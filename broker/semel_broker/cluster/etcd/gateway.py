@@ -13,18 +13,18 @@ from random import Random
 from typing import Final
 
 import msgspec
+from semel_protocol.backoff import Backoff
 from semel_protocol.errors import PortableError
 
 from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, EtcdConnection, EtcdEndpoint
 from semel_broker.cluster.etcd.login import EtcdLogin
 from semel_broker.cluster.etcd.messages import Failure
 from semel_broker.cluster.etcd.tls import EtcdTls
-from semel_broker.scheduling.backoff import Backoff
 
 CONNECT_TIMEOUT_MS: Final = 2_000
 IDLE_CONNECTIONS_MAX: Final = 8
-PAUSE_S_MIN: Final = 0.05
-PAUSE_S_MAX: Final = 1.0
+PAUSE_MS_MIN: Final = 50
+PAUSE_MS_MAX: Final = 1_000
 PAUSE_JITTER: Final = (0.5, 1.0)
 GATEWAY_REFUSED: Final = "transport: authentication handshake failed"
 """In the message of etcd's JSON gateway when etcd refuses the gateway's own certificate."""
@@ -79,7 +79,7 @@ class Gateway:
 
     def backoff(self, rng: Random) -> Backoff:
         """The pauses of one caller between its attempts. There is no pause until each endpoint has failed once."""
-        return Backoff(rng, PAUSE_S_MIN, PAUSE_S_MAX, jitter=PAUSE_JITTER, alternatives=len(self._endpoints))
+        return Backoff(rng, PAUSE_MS_MIN, PAUSE_MS_MAX, jitter=PAUSE_JITTER, alternatives=len(self._endpoints))
 
     async def call(self, path: str, body: bytes, timeout_ms: float) -> bytes:
         """The body of the response. Raises NotSentError, UnansweredError, EtcdRefusedError."""

@@ -19,8 +19,8 @@ import msgspec
 
 from semel_broker.cluster.etcd import messages as etcd
 from semel_broker.cluster.etcd.gateway import EtcdRefusedError, Gateway, NotSentError, UnansweredError
-from semel_broker.cluster.etcd.keys import Keys
 from semel_broker.cluster.etcd.login import EtcdLogin
+from semel_broker.cluster.etcd.messages import Keys
 from semel_broker.cluster.etcd.session import EtcdSession
 from semel_broker.cluster.etcd.tls import EtcdTls
 from semel_broker.cluster.etcd.watch import EtcdWatch
@@ -48,7 +48,6 @@ ATTEMPT_TIMEOUT_MS: Final = 2_000
 # gRPC's status codes
 _DEADLINE_EXCEEDED: Final = 4
 _NOT_FOUND: Final = 5
-_RESOURCE_EXHAUSTED: Final = 8
 _UNKNOWN: Final = 2
 _INTERNAL: Final = 13
 _UNAVAILABLE: Final = 14
@@ -224,7 +223,7 @@ class EtcdStore:
                 raise OutcomeUnknownError(f"a transaction was sent to etcd, which did not answer: {error}") from error
             if reason is None or not isinstance(error.__cause__, TimeoutError):
                 reason = error  # the last attempt may fail only because little time is left
-            pause_s = backoff.failed()
+            pause_s = backoff.next_ms() / 1000
             if self._is_closed or time() + pause_s >= deadline:
                 raise StoreUnavailableError(
                     f"no etcd answered within {timeout_ms:.0f} ms; the last error: {reason}"

@@ -19,7 +19,7 @@ import msgspec
 from semel_broker.cluster.etcd import messages as etcd
 from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, EtcdConnection
 from semel_broker.cluster.etcd.gateway import EtcdRefusedError, Gateway, NotSentError, UnansweredError
-from semel_broker.cluster.etcd.keys import Keys
+from semel_broker.cluster.etcd.messages import Keys
 from semel_broker.cluster.store import Changes, CompactedError, RemovedKey, StoreClosedError, StoreEntry
 from semel_broker.world import World
 
@@ -118,7 +118,7 @@ class EtcdWatch:
         except (NotSentError, UnansweredError, EtcdRefusedError, msgspec.DecodeError, *CONNECTION_ERRORS) as failure:
             error = str(failure) or type(failure).__name__
         self._gateway.leave(endpoint)
-        pause_s = self._backoff.failed()
+        pause_s = self._backoff.next_ms() / 1000
         self._world.log.info("watch_interrupted", prefix=self._prefix, revision=self._received, error=error)
         await sleep(pause_s)
 
@@ -134,7 +134,7 @@ class EtcdWatch:
                     line = await connection.line()
             except TimeoutError:
                 if is_created:
-                    self._backoff.succeeded()
+                    self._backoff.reset()
                 return is_created
             finally:
                 self._silence = None
@@ -154,7 +154,7 @@ class EtcdWatch:
             if answer.result.created:
                 self._opened_at = answer.result.header.revision
             else:
-                self._backoff.succeeded()
+                self._backoff.reset()
             await self._publish(answer.result)
 
     async def _publish(self, response: etcd.WatchResponse) -> None:

@@ -7,7 +7,9 @@ buckets (KIP-599, KIP-612). All times are seconds of one clock, and come in as a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -20,10 +22,8 @@ from semel_protocol.quotas import (
     REQUEST_PERCENTAGE,
 )
 
-from semel_broker.security.quotas.rate import Rate, Window
-from semel_broker.security.quotas.sensors import Sensors
+from semel_broker.security.quotas.rate import Rate, TokenBucket, Window
 from semel_broker.security.quotas.table import Bound, QuotaTable
-from semel_broker.security.quotas.token_bucket import TokenBucket
 from semel_broker.world import Logger, SilentLogger
 
 PERCENT = 100.0
@@ -31,6 +31,36 @@ REQUEST_WAIT_S_MAX = 1.0
 """The longest throttle for a share of time, and the longest wait of a new connection; Kafka's."""
 LOGGED_EVERY = 1_000
 """A client that is throttled again and again is logged after this many times."""
+
+
+SENSORS_MAX = 10_000
+SILENT_S = 3_600.0
+
+S = TypeVar("S")
+
+
+class Sensors(Generic[S]):
+    """Rates or token buckets by name, in bounded memory; `made` makes a new one.
+
+    One that is silent for an hour is removed. At the bound the one that is silent for the longest time is removed: a
+    client with a new client id in each request does not fill the memory.
+    """
+
+    def __init__(self, made: Callable[[], S], most: int = SENSORS_MAX) -> None:
+        self._made, self._most = made, most
+        self._sensors: OrderedDict[Hashable, tuple[S, float]] = OrderedDict()  # with the time of the last use
+
+    def __len__(self) -> int:
+        return len(self._sensors)
+
+    def get(self, name: Hashable, now: float) -> S:
+        """The sensor of this name."""
+        found = self._sensors.pop(name, None)
+        sensor = self._made() if found is None else found[0]
+        self._sensors[name] = (sensor, now)
+        while len(self._sensors) > self._most or now - next(iter(self._sensors.values()))[1] > SILENT_S:
+            self._sensors.popitem(last=False)
+        return sensor
 
 
 class Throttled(msgspec.Struct):

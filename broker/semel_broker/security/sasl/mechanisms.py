@@ -8,9 +8,8 @@ from semel_protocol.scram import ScramMechanism
 
 from semel_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SaslSettings
 from semel_broker.security.sasl.mechanism import Mechanism, Mechanisms
-from semel_broker.security.sasl.plain import PlainExchange
+from semel_broker.security.sasl.plain import KEY_BYTES, PlainExchange, VerifiedPasswords
 from semel_broker.security.sasl.scram import ScramExchange
-from semel_broker.security.sasl.verified_passwords import KEY_BYTES, VerifiedPasswords
 from semel_broker.security.user_store import UserStore
 from semel_broker.world import World
 

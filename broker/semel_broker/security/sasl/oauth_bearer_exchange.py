@@ -15,7 +15,6 @@ import msgspec
 from semel_broker.security.sasl.oauth_bearer import CheckedToken, TokenRefusedError
 
 MECHANISM: Final = "OAUTHBEARER"
-ACKNOWLEDGEMENT: Final = b"\x01"
 REFUSAL: Final = b'{"status":"invalid_token"}'
 MESSAGE_BYTES_MAX: Final = 65_536
 EXTENSIONS_MAX: Final = 32

@@ -16,7 +16,7 @@ from semel_protocol.errors import ErrorCode, KafkaError, PortableError
 
 from semel_broker.answers import CloseConnectionError
 from semel_broker.config.limits import Limits
-from semel_broker.counters.security import SecurityCounters
+from semel_broker.counters.counters import SecurityCounters
 from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.security.sasl.mechanism import AuthenticationFailed, Mechanism, Mechanisms
 from semel_broker.security.sasl.states import (

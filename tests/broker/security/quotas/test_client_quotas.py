@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from semel_broker.security.quotas.client_quotas import ClientQuotas, ConnectionAdmission
-from semel_broker.security.quotas.sensors import SENSORS_MAX, SILENT_S, Sensors
+from semel_broker.security.quotas.client_quotas import SENSORS_MAX, SILENT_S, ClientQuotas, ConnectionAdmission, Sensors
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.quotas import DEFAULT, QuotaEntity
 

@@ -7,8 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_broker.security.quotas.rate import Rate, Window
-from semel_broker.security.quotas.token_bucket import TokenBucket
+from semel_broker.security.quotas.rate import Rate, TokenBucket, Window
 
 WINDOW = Window()
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from semel_broker.cluster.records import ScramCredential
 from semel_broker.security.sasl.mechanism import AuthenticationFailed
-from semel_broker.security.sasl.plain import PlainExchange, Stretch
+from semel_broker.security.sasl.plain import PlainExchange, Stretch, VerifiedPasswords
 from semel_broker.security.sasl.scram import ScramExchange
-from semel_broker.security.sasl.verified_passwords import VerifiedPasswords
 from semel_broker.world import stretch_here
 from semel_protocol.scram import ScramMechanism, keys_of, salted_password
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semel_broker.cluster.records import ScramCredential
-from semel_broker.security.sasl.verified_passwords import VerifiedPasswords
+from semel_broker.security.sasl.plain import VerifiedPasswords
 from semel_protocol.scram import ScramMechanism
 
 SHA256, SHA512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from semel_broker.answers import RequestOrder
 from semel_broker.counters.requests import ApiCounters
 from semel_broker.net.connection import Connection
 from semel_broker.net.dispatch import Dispatcher, Peer
@@ -68,10 +69,12 @@ class Processor:
         """Within this context, the broker's code costs time."""
         start, is_over, write = Dispatcher.start, Slices.is_over, Connection._write
 
-        def paid_start(dispatcher: Dispatcher, frame: bytearray, peer: Peer, counters: ApiCounters) -> Any:
+        def paid_start(
+            dispatcher: Dispatcher, frame: bytearray, peer: Peer, order: RequestOrder, counters: ApiCounters
+        ) -> Any:
             self._started(peer)
             self.work(REQUEST_NS + len(frame) * BYTE_NS)
-            return start(dispatcher, frame, peer, counters)
+            return start(dispatcher, frame, peer, order, counters)
 
         def paid_is_over(slices: Slices, steps: int = 1) -> bool:
             self.work(steps * STEP_NS)

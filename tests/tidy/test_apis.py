@@ -13,7 +13,7 @@ from semel_protocol.api_key import ApiKey
 from tidy.test_house_rules import SOURCES
 
 AUTHORIZATION_LINES_MAX = 1_100
-KNOWN_TO_THE_FILE = {"LONG_ANSWER", "IN_ORDER"}
+KNOWN_TO_THE_FILE = {"LONG_ANSWER"}
 """What a file of a handler may say besides; each is True."""
 
 

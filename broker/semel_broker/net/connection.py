@@ -22,23 +22,23 @@ from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ProtocolError
 from semel_protocol.foreign import explained
 
-from semel_broker.answers import CloseConnectionError, InOrder
+from semel_broker.answers import CloseConnectionError, RequestOrder
 from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.counters.requests import AT_ONCE_S, UNKNOWN, ApiCounters
 from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Peer
-from semel_broker.net.eager import begin
 from semel_broker.net.entrances import Entry
 from semel_broker.net.frame_buffer import FrameBuffer
 from semel_broker.net.login import REFUSALS, Login
 from semel_broker.net.throttling import Chunks
 from semel_broker.scheduling.answer_memory import AnswerHolding
+from semel_broker.scheduling.eager import begin
 from semel_broker.scheduling.frame_memory import READ_BYTES_EXHAUSTED, Holding
 from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.security.quotas.client_quotas import REQUEST_WAIT_S_MAX, ConnectionAdmission
 from semel_broker.security.sasl.session import FAILED, SaslSession
 
-PRODUCE, FETCH = ApiKey.PRODUCE.value, ApiKey.FETCH.value
+FETCH = ApiKey.FETCH.value
 FETCH_BYTES = ApiKey.FETCH.to_bytes(2, "big")
 QUIET = ("peer_closed", "stopping", "idle", "files_used_up", FAILED, *REFUSALS)
 """Reasons to close a connection that are usual, or have a line of their own in the log."""
@@ -70,7 +70,7 @@ class Ending(Struct, frozen=True):
 STOPPING = Ending("stopping")
 
 
-class Request:
+class Request(RequestOrder):
     """A started request: its place in the order of answers."""
 
     __slots__ = (
@@ -80,7 +80,6 @@ class Request:
         "counters",
         "frame_bytes",
         "is_fetch",
-        "pipelined",
         "started_at",
         "task",
     )
@@ -88,10 +87,10 @@ class Request:
     started_at: float  # when it was answered or began to wait
 
     def __init__(self, api_key: int, frame_bytes: int, counters: ApiCounters) -> None:
+        super().__init__()
         self.counters = counters
         self.answered_at = 0.0  # 0.0: it is not answered, or at once
         self.frame_bytes = frame_bytes
-        self.pipelined = api_key == PRODUCE
         self.is_fetch = api_key == FETCH
         self.chunks: Chunks | None = None  # None: not answered yet
         self.answer_bytes = 0  # counted, because an earlier answer is not ready yet
@@ -321,9 +320,7 @@ class Connection(BufferedProtocol):
         request = Request(key, frame_bytes, counters)
         self._requests.append(request)
         try:
-            answer = context.dispatcher.start(frame, peer, counters)
-            if isinstance(answer, InOrder):
-                request.pipelined, answer = False, answer.answer
+            answer = context.dispatcher.start(frame, peer, request, counters)
             begun = answer if isinstance(answer, list) else begin(answer, context.loop)
         except CloseConnectionError as end:
             self._end_with(request, end)
@@ -333,7 +330,7 @@ class Connection(BufferedProtocol):
         if isinstance(begun, list):
             self._answer(request, begun)
             return request
-        if not request.pipelined:
+        if not request.next_may_start:
             self._blocked = request
         self._wait_for(request, begun)
         return request

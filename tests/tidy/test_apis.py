@@ -51,3 +51,10 @@ def test_authorization_knows_no_api() -> None:
     texts = [path.read_text() for path in sorted(folder.glob("*.py"))]
     assert sum(text.count("\n") for text in texts) <= AUTHORIZATION_LINES_MAX
     assert not any("semel_protocol.messages" in text or "ApiKey" in text for text in texts)
+
+
+def test_long_work_has_no_twin_beside_short_work() -> None:
+    """One coroutine does both: long work waits between the slices that `RequestContext.slices` gives it."""
+    twin = re.compile(r"^ *(?:async )?def (\w*_in_(?:slices|steps))\b", re.MULTILINE)
+    broker = [source for source in SOURCES if source.path.startswith("broker/")]
+    assert [(source.path, name) for source in broker for name in twin.findall(source.text)] == []

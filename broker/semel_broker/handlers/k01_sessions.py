@@ -1,6 +1,10 @@
-"""Fetch sessions (KIP-227): makes a full fetch of an incremental one, and leaves out of the answer what is known.
+"""What stands around the handler of Fetch: the check of rights after a wait, and fetch sessions.
 
-It stands outside of the authorizer, so that each fetch of a session is authorised anew for all of its partitions.
+A Fetch may wait for records for as long as its client wants. If rights change meanwhile, it is checked and answered
+again.
+
+A fetch session (KIP-227) makes a full fetch of an incremental one, and leaves out of the answer what is known. It
+stands outside of the authorizer, so that each fetch of a session is authorised anew for all of its partitions.
 
 | session epoch | the fetch |
 |---|---|
@@ -20,12 +24,30 @@ from semel_protocol.schema import Message
 
 from semel_broker.context import Handler, RequestContext
 from semel_broker.partitions.fetch_sessions import FetchSession
+from semel_broker.security.authorizer import Authorizer
 
 LAST, FIRST = -1, 0
 """Epochs of full fetches."""
 SESSIONS_SINCE: Final = 7
 BY_ID_FROM: Final = first_version(FetchRequestTopic, "topic_id")
 ROWS_AT_ONCE_MAX: Final = 256
+
+
+def checked_when_ready(fetch: Handler, authorizer: Authorizer) -> Handler:
+    """The guarded handler of Fetch, whose answers have what the client may read when they are ready."""
+
+    async def handle(request: FetchRequest, ctx: RequestContext) -> Message | None:
+        topics = request.topics
+        while True:
+            changes = authorizer.changes
+            response = await fetch(request, ctx)
+            if authorizer.changes == changes:
+                return response
+            if ctx.answers is not None:
+                ctx.answers.unreserve()
+            request.topics, request.max_wait_ms = topics, 0
+
+    return handle
 
 
 def with_sessions(fetch: Handler) -> Handler:

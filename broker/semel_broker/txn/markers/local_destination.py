@@ -16,8 +16,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.partitions.partition import Partition
-from semel_broker.scheduling.eager import begin
-from semel_broker.scheduling.turns import AT_ONCE, OPENING_STEPS, Turns
+from semel_broker.scheduling.turns import OPENING_STEPS, Turns
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.markers.channel import Entry
 
@@ -108,25 +107,22 @@ class LocalDestination:
     def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Future[list[ErrorCode]]:
         """A code for each marker: NONE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH and
         TRANSACTION_COORDINATOR_FENCED (fenced), or the error of the append."""
-        return begin(self._write(entries), get_running_loop())
+        if len(entries) > AT_ONCE_MAX:
+            return get_running_loop().create_task(self._write_in_slices(entries))
+        written = [self._append(entry) for entry in entries]
+        if not _hurry(written):
+            return [self._ended(entry, each) for entry, each in zip(entries, written, strict=True)]
+        return get_running_loop().create_task(self._when_committed(entries, written))
 
-    async def _write(self, entries: Sequence[Entry]) -> list[ErrorCode]:
-        slices = self._turns.slices() if len(entries) > AT_ONCE_MAX else AT_ONCE
+    async def _write_in_slices(self, entries: Sequence[Entry]) -> list[ErrorCode]:
         written = []
+        slices = self._turns.slices()
         for entry in entries:
             written.append(self._append(entry))
             if slices.is_over(OPENING_STEPS):
                 await slices.next()
         _hurry(written)
-        codes = []
-        for entry, each in zip(entries, written, strict=True):  # their syncs run at the same time
-            try:
-                if each.committing is not None:
-                    await each.committing
-            except KafkaError as error:
-                each.code = error.code
-            codes.append(self._ended(entry, each))
-        return codes
+        return await self._when_committed(entries, written)
 
     def _append(self, entry: Entry) -> WrittenMarker:
         marker, (topic, index) = entry
@@ -145,6 +141,17 @@ class LocalDestination:
             return WrittenMarker(None, code=error.code)
         return WrittenMarker(partition, partition.committing(result.last_offset + 1))
 
+    async def _when_committed(self, entries: Sequence[Entry], written: list[WrittenMarker]) -> list[ErrorCode]:
+        codes = []
+        for entry, each in zip(entries, written, strict=True):  # their syncs run at the same time
+            try:
+                if each.committing is not None:
+                    await each.committing
+            except KafkaError as error:
+                each.code = error.code
+            codes.append(self._ended(entry, each))
+        return codes
+
     def _ended(self, entry: Entry, written: WrittenMarker) -> ErrorCode:
         """The marker is durable: tell the group coordinator, whose offsets may be part of the transaction."""
         marker, (topic, index) = entry
@@ -153,9 +160,10 @@ class LocalDestination:
         return written.code
 
 
-def _hurry(written: Sequence[WrittenMarker]) -> None:
-    """Begin the sync of the markers that are not durable, if there are any."""
+def _hurry(written: Sequence[WrittenMarker]) -> bool:
+    """Begin the sync of the markers that are not durable, if there are any; whether there are."""
     for each in written:
         if each.partition is not None and each.committing is not None:
             each.partition.hurry()
-            return
+            return True
+    return False

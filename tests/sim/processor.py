@@ -14,7 +14,7 @@ from typing import Any
 from semel_broker.answers import RequestOrder
 from semel_broker.counters.requests import ApiCounters
 from semel_broker.net.dispatch import Dispatcher, Peer
-from semel_broker.net.pipeline import RequestPipeline
+from semel_broker.net.pipeline import ConnectionPipeline
 from semel_broker.scheduling.turns import Slices
 
 from sim.host import Host
@@ -67,7 +67,7 @@ class Processor:
     @contextmanager
     def charging(self) -> Iterator[None]:
         """Within this context, the broker's code costs time."""
-        start, is_over, write = Dispatcher.start, Slices.is_over, RequestPipeline.write
+        start, is_over, write = Dispatcher.start, Slices.is_over, ConnectionPipeline.write
 
         def paid_start(
             dispatcher: Dispatcher, frame: bytearray, peer: Peer, order: RequestOrder, counters: ApiCounters
@@ -80,15 +80,15 @@ class Processor:
             self.work(steps * STEP_NS)
             return is_over(slices, steps)
 
-        def paid_write(pipeline: RequestPipeline) -> int:
+        def paid_write(pipeline: ConnectionPipeline) -> int:
             written = write(pipeline)
             self.work(written * BYTE_NS)
             return written
 
         Dispatcher.start = paid_start  # type: ignore[method-assign, assignment]
         Slices.is_over = paid_is_over  # type: ignore[method-assign, assignment]
-        RequestPipeline.write = paid_write  # type: ignore[method-assign]
+        ConnectionPipeline.write = paid_write  # type: ignore[method-assign]
         try:
             yield
         finally:
-            Dispatcher.start, Slices.is_over, RequestPipeline.write = start, is_over, write  # type: ignore[method-assign]
+            Dispatcher.start, Slices.is_over, ConnectionPipeline.write = start, is_over, write  # type: ignore[method-assign]

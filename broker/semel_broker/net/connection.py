@@ -20,7 +20,7 @@ from semel_broker.net.dispatch import Peer
 from semel_broker.net.entrances import Entry
 from semel_broker.net.intake import Intake, ReadPause
 from semel_broker.net.login import REFUSALS, Login
-from semel_broker.net.pipeline import RequestPipeline
+from semel_broker.net.pipeline import ConnectionPipeline
 from semel_broker.net.throttling import Chunks
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.security.authorizer import ANONYMOUS, Principal
@@ -50,7 +50,7 @@ class Connection(BufferedProtocol):
         self._principal = principal  # its name
         self.peer = Peer(host="?", port=0, listener=listener, number=context.connections_made, sasl=sasl)
         self._intake = Intake(context, self)
-        self._pipeline = RequestPipeline(context, self.peer, self._intake, self)
+        self._pipeline = ConnectionPipeline(context, self.peer, self._intake, self)
         self._login: Login | None = None  # until it is complete
         if sasl is not None:
             self._login = Login(context, sasl, self.abort, lambda: self._pipeline.has_requests)

@@ -107,7 +107,7 @@ class PipelineConnection(Protocol):
         ...
 
 
-class RequestPipeline:
+class ConnectionPipeline:
     """The requests of `connection`, whose frames come from `intake`.
 
     `answers`: the memory of its answers; None: the connection is not open.

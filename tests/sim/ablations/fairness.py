@@ -9,7 +9,7 @@ from semel_broker.context import INT32_MAX
 from semel_broker.net.connection import Connection
 from semel_broker.net.entrances import Entrances
 from semel_broker.net.frame_buffer import FrameBuffer
-from semel_broker.net.pipeline import RequestPipeline
+from semel_broker.net.pipeline import ConnectionPipeline
 from semel_broker.scheduling.answer_memory import AnswerMemory
 from semel_broker.scheduling.frame_memory import FrameMemory, Holding
 from semel_broker.scheduling.turns import Slices
@@ -25,7 +25,7 @@ of_fairness = partial(safeguard, alone=CrowdRun)
     "turns of connections", "a connection with thousands of pipelined requests lets other connections have their turn"
 )
 def no_turns(seam: Seam) -> None:
-    def all_at_once(self: RequestPipeline, now: float | None = None) -> None:
+    def all_at_once(self: ConnectionPipeline, now: float | None = None) -> None:
         self.write()
         while self._may_start():
             self._start(self._queue.popleft()).started_at = self._context.loop.time()
@@ -33,7 +33,7 @@ def no_turns(seam: Seam) -> None:
         self._received_at.clear()
         self._check_in_flight()
 
-    seam.replace(RequestPipeline, "advance", all_at_once)
+    seam.replace(ConnectionPipeline, "advance", all_at_once)
 
 
 @of_fairness("slices of long requests", "a request with very many elements lets other connections have their turn")

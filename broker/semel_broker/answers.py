@@ -1,27 +1,23 @@
-"""The two results of a request that are neither a response nor an awaitable of one."""
+"""What the connection and the handler of a request tell each other besides the response."""
 
 from __future__ import annotations
-
-from collections.abc import Coroutine
-from typing import Any, Generic, TypeVar
 
 from semel_protocol.errors import PortableError
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
-T = TypeVar("T")
 
+class RequestOrder:
+    """The place of one request in the order of its connection.
 
-class InOrder(Generic[T]):
-    """The answer of a pipelined request whose effect is still to come.
-
-    The connection starts no later request before this one is answered.
+    A connection starts its next request when this one is answered, or when `next_may_start` is set before the first
+    wait of the handler: its effect has happened, and only its durability is awaited. Set later it has no effect.
     """
 
-    __slots__ = ("answer",)
+    __slots__ = ("next_may_start",)
 
-    def __init__(self, answer: Coroutine[Any, Any, T]) -> None:
-        self.answer = answer
+    def __init__(self) -> None:
+        self.next_may_start = False
 
 
 class CloseConnectionError(PortableError):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from semel_protocol.schema import Message
 
-from semel_broker.answers import InOrder
+from semel_broker.answers import RequestOrder
 from semel_broker.config.listeners import Endpoint
 from semel_broker.counters.connections import UNKNOWN, Software
 from semel_broker.counters.counters import Counters
@@ -17,7 +17,7 @@ from semel_broker.partitions.refused_batches import RefusedBatches
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.parting import Parting
 from semel_broker.scheduling.recompressor import Recompressor
-from semel_broker.scheduling.turns import Slices, Turns
+from semel_broker.scheduling.turns import AT_ONCE, Slices, Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.security.quotas.client_quotas import Mutations
@@ -88,7 +88,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     number of the connection (0: none). `followers`: later requests of the connection that are received but not started.
     `answers`: the memory of the connection's answers; None: unbounded. `principal`: who the connection belongs to.
     `sasl`: the authentication of the connection; None: its listener has none. `software`: what the client says it is.
-    `parting`: calls for the end of the connection.
+    `parting`: calls for the end of the connection. `order`: whether the next request of the connection may start.
     """
 
     broker: Broker
@@ -105,15 +105,16 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     software: Software = UNKNOWN
     client_port: int = 0
     parting: Parting = msgspec.field(default_factory=Parting)
+    order: RequestOrder = msgspec.field(default_factory=RequestOrder)
 
     @property
     def answer_bytes_max(self) -> int:
         """The size limit in bytes of an answer that may be cut, such as that of a Fetch: the free memory."""
         return INT32_MAX if self.answers is None else self.answers.answer_bytes_max
 
-    def slices(self) -> Slices:
+    def slices(self, *, is_long: bool = True) -> Slices:
         """The slices of a request that may be long: other requests are answered between them."""
-        return self.broker.turns.slices()
+        return self.broker.turns.slices() if is_long else AT_ONCE
 
     def mutations(self, *, is_strict: bool) -> Mutations | None:
         """The quota of the client for changes of topics; None: it has none."""
@@ -128,5 +129,4 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
         return ClientName(self.client_id, self.client_host)
 
 
-Answer = Message | None | Awaitable[Message | None] | InOrder[Any]
-Handler = Callable[[Any, RequestContext], Answer]
+Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Message | None]]

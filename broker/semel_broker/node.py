@@ -11,11 +11,10 @@ import msgspec
 from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.api_key import ApiKey
 
-from semel_broker.authorization.access import Access
+from semel_broker.authorization.access import Access, Refusals
 from semel_broker.authorization.audit_log import AuditLog
 from semel_broker.authorization.audited import audited
 from semel_broker.authorization.guard import guarded
-from semel_broker.authorization.refusals import Refusals
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.records import PRODUCER_ID_KEY, UNKNOWN_USERS, BrokerRecord
 from semel_broker.cluster.registration import Registration
@@ -31,9 +30,8 @@ from semel_broker.coordination.producer_owners import ProducerOwners
 from semel_broker.counters.counters import Counters
 from semel_broker.data_home import DataHome
 from semel_broker.groups.coordinator import GroupCoordinator
-from semel_broker.handlers import AUDITS, HANDLERS, IN_ORDER, NEEDS, NOT_AUDITED
-from semel_broker.handlers.k01_rights import checked_when_ready
-from semel_broker.handlers.k01_sessions import with_sessions
+from semel_broker.handlers import AUDITS, HANDLERS, NEEDS, NOT_AUDITED
+from semel_broker.handlers.k01_sessions import checked_when_ready, with_sessions
 from semel_broker.net.binding import is_wildcard
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
@@ -188,7 +186,7 @@ def _handlers(broker: Broker, audit: AuditLog | None) -> Mapping[int, Handler]:
 
         of_all = audit is not None and audit.has_everything
         permitted = dict.fromkeys(NOT_AUDITED, audit.permitted) if audit is not None and of_all else None
-        handlers = guarded(HANDLERS, NEEDS, authorizer, note, permitted, broker.world.audit_is_behind, IN_ORDER)
+        handlers = guarded(HANDLERS, NEEDS, authorizer, note, permitted, broker.world.audit_is_behind)
         handlers[FETCH] = checked_when_ready(handlers[FETCH], authorizer)
     handlers[FETCH] = with_sessions(handlers[FETCH])
     return (

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from broker.wire import EventLog, Wire
 from semel_broker.config.limits import Limits
@@ -65,16 +65,14 @@ class Bench:
     def reasons(self) -> list[object]:
         return [line["reason"] for line in self.log.of("connection_closed")]
 
-    def _produce(self, request: ProduceRequest, ctx: RequestContext) -> Any:
+    async def _produce(self, request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | None:
         name = request.topic_data[0].name
         self.started.append(name)
-        gate = self.gates.get(name)
+        ctx.order.next_may_start = True
         if request.acks == 0:
             return None
-        return ProduceResponse(throttle_time_ms=int(name)) if gate is None else self._later(name, gate)
-
-    async def _later(self, name: str, gate: asyncio.Future[None]) -> ProduceResponse:
-        await gate
+        if gate := self.gates.get(name):
+            await gate
         return ProduceResponse(throttle_time_ms=int(name))
 
     async def _heartbeat(self, request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:

@@ -48,7 +48,7 @@ def test_smallest_failure_is_found() -> None:
 def test_crash_of_a_handler_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     describe_cluster = 60
 
-    def crash(*_: object) -> None:
+    async def crash(*_: object) -> None:
         raise ZeroDivisionError("found me")
 
     def search() -> None:

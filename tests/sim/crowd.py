@@ -325,11 +325,11 @@ def exceeded(server: Server) -> Iterator[str]:
     if taken > most:
         yield f"{taken} bytes of requests are held, the limit is {most}"
     is_there = sum(
-        connection._frames.held_bytes
-        + sum(map(len, connection._queue))
-        + sum(request.frame_bytes for request in connection._requests)
+        connection._intake.frames.held_bytes
+        + sum(map(len, connection._pipeline._queue))
+        + sum(request.frame_bytes for request in connection._pipeline._requests)
         for connection in connections
-        if connection._holding is not None
+        if connection._intake.is_open
     )
     if is_there != taken:
         yield f"{is_there} bytes of requests are held, {taken} are accounted for"

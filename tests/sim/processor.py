@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from semel_broker.answers import RequestOrder
 from semel_broker.counters.requests import ApiCounters
-from semel_broker.net.connection import Connection
 from semel_broker.net.dispatch import Dispatcher, Peer
+from semel_broker.net.pipeline import ConnectionPipeline
 from semel_broker.scheduling.turns import Slices
 
 from sim.host import Host
@@ -66,26 +67,28 @@ class Processor:
     @contextmanager
     def charging(self) -> Iterator[None]:
         """Within this context, the broker's code costs time."""
-        start, is_over, write = Dispatcher.start, Slices.is_over, Connection._write
+        start, is_over, write = Dispatcher.start, Slices.is_over, ConnectionPipeline.write
 
-        def paid_start(dispatcher: Dispatcher, frame: bytearray, peer: Peer, counters: ApiCounters) -> Any:
+        def paid_start(
+            dispatcher: Dispatcher, frame: bytearray, peer: Peer, order: RequestOrder, counters: ApiCounters
+        ) -> Any:
             self._started(peer)
             self.work(REQUEST_NS + len(frame) * BYTE_NS)
-            return start(dispatcher, frame, peer, counters)
+            return start(dispatcher, frame, peer, order, counters)
 
         def paid_is_over(slices: Slices, steps: int = 1) -> bool:
             self.work(steps * STEP_NS)
             return is_over(slices, steps)
 
-        def paid_write(connection: Connection) -> int:
-            written = write(connection)
+        def paid_write(pipeline: ConnectionPipeline) -> int:
+            written = write(pipeline)
             self.work(written * BYTE_NS)
             return written
 
         Dispatcher.start = paid_start  # type: ignore[method-assign, assignment]
         Slices.is_over = paid_is_over  # type: ignore[method-assign, assignment]
-        Connection._write = paid_write  # type: ignore[method-assign, assignment]
+        ConnectionPipeline.write = paid_write  # type: ignore[method-assign]
         try:
             yield
         finally:
-            Dispatcher.start, Slices.is_over, Connection._write = start, is_over, write  # type: ignore[method-assign]
+            Dispatcher.start, Slices.is_over, ConnectionPipeline.write = start, is_over, write  # type: ignore[method-assign]

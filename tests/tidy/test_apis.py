@@ -13,7 +13,7 @@ from semel_protocol.api_key import ApiKey
 from tidy.test_house_rules import SOURCES
 
 AUTHORIZATION_LINES_MAX = 1_100
-KNOWN_TO_THE_FILE = {"LONG_ANSWER", "IN_ORDER"}
+KNOWN_TO_THE_FILE = {"LONG_ANSWER"}
 """What a file of a handler may say besides; each is True."""
 
 
@@ -51,3 +51,12 @@ def test_authorization_knows_no_api() -> None:
     texts = [path.read_text() for path in sorted(folder.glob("*.py"))]
     assert sum(text.count("\n") for text in texts) <= AUTHORIZATION_LINES_MAX
     assert not any("semel_protocol.messages" in text or "ApiKey" in text for text in texts)
+
+
+def test_long_work_has_no_twin_beside_short_work() -> None:
+    """One coroutine does both: long work waits between the slices that `RequestContext.slices` gives it."""
+    most = 1  # markers of this broker
+    twin = re.compile(r"^ *(?:async )?def (\w*_in_(?:slices|steps))\b", re.MULTILINE)
+    broker = [source for source in SOURCES if source.path.startswith("broker/")]
+    found = [f"{source.path}: {name}" for source in broker for name in twin.findall(source.text)]
+    assert len(found) <= most, found

@@ -1,7 +1,8 @@
-"""PURE: the rights of one connection's principal, and the record of what was refused."""
+"""PURE: the rights of one connection's principal, and the log lines of what was refused."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 from semel_protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType, bits_of
@@ -9,10 +10,15 @@ from semel_protocol.schema import Message
 
 from semel_broker.answers import CloseConnectionError
 from semel_broker.context import RequestContext
-from semel_broker.security.authorizer import Authorizer, Decision
+from semel_broker.security.authorizer import Authorizer, Decision, Principal
+from semel_broker.world import Logger
 
 Note = Callable[["Access", Operation, ResourceType, str, Decision], None]
 """Called for each decision about something that a request names."""
+
+SEEN_MAX = 1_000
+REPEAT_EVERY = 1_000
+"""The same refusal is written again after this many times."""
 
 
 class Access:
@@ -68,3 +74,30 @@ class Access:
     def operations(self, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
         """The operations that the principal may do, as bits 1 << operation (KIP-430)."""
         return bits_of(each for each in OPERATIONS_OF[kind] if self.allows_quietly(each, kind, name))
+
+
+class Refusals:
+    """Notes each refusal of the authorizer in the log, with a bound: a client in a loop must not fill it."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._seen: OrderedDict[tuple[Principal, Operation, ResourceType, str], int] = OrderedDict()
+
+    def note(self, access: Access, operation: Operation, kind: ResourceType, name: str, decision: Decision) -> None:
+        """Write the refusal, unless the same one was written a short while ago."""
+        principal = access.principal
+        key = (principal, operation, kind, name)
+        count = self._seen.pop(key, 0) + 1
+        self._seen[key] = count
+        if len(self._seen) > SEEN_MAX:
+            self._seen.popitem(last=False)
+        if count % REPEAT_EVERY == 1:
+            self._log.warning(
+                "not_authorized",
+                principal=principal.name,
+                host=principal.host,
+                operation=operation.name,
+                resource=f"{kind.name}:{name}",
+                why=str(decision.rule) if decision.rule is not None else decision.why,
+                times=count,
+            )

@@ -18,6 +18,7 @@ from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import Administration
 from semel_broker.authorization.requirements import REFUSAL_OF, CheckSteps, Requirements, check_all
 from semel_broker.context import RequestContext
+from semel_broker.scheduling.turns import AT_ONCE
 
 CODE_OF: Final = {
     REFUSAL_OF[ResourceType.TOPIC]: ErrorCode.KAFKA_STORAGE_ERROR,
@@ -75,13 +76,7 @@ def refuse(
         administration.without_change(request)
         ctx.broker.counters.security.refused_for_audit += 1
         return None
-    steps = refusing(requirements, request, ctx, NoAccess(None, ctx, key, request))
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            answer: Message | None = done.value[1]
-            break
+    _, answer, _ = AT_ONCE.run(refusing(requirements, request, ctx, NoAccess(None, ctx, key, request)))
     if answer is None:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, WHY)
     return answer

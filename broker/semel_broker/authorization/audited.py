@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.schema import Message
 
-from semel_broker.answers import InOrder
 from semel_broker.authorization.administration import Administration, AdministrativeChange
 from semel_broker.authorization.audit_log import AuditLog, rule_of, transactional_id_of
 from semel_broker.authorization.audit_refusal import refuse
 from semel_broker.authorization.requirements import REFUSAL_OF, Requirements
-from semel_broker.context import Answer, Handler, RequestContext
+from semel_broker.context import Handler, RequestContext
 from semel_broker.security.authorizer import Authorizer
 
 NO_AUTHORIZER = "no authorizer"
@@ -52,48 +51,32 @@ def _audited(
     audit: AuditLog,
     authorizer: Authorizer | None,
 ) -> Handler:
-    def handle(request: Any, ctx: RequestContext) -> Answer:
+    async def handle(request: Any, ctx: RequestContext) -> Message | None:
         permitted = [
             PermittedOperation(deed, rule)
             for deed in administration.deeds(request, ctx)
             if (rule := _rule(deed, ctx, authorizer)) is not None
         ]
-        transactional_id = transactional_id_of(request)
-
-        def note(response: Any, error: ErrorCode | None) -> None:
-            _write(key, administration, audit, ctx, permitted, transactional_id, response, error)
-
         if not permitted:
-            return handler(request, ctx)
+            return await handler(request, ctx)
+        transactional_id = transactional_id_of(request)
         if audit.is_behind():
             refused = refuse(key, administration, requirements, request, ctx)
-            return handler(request, ctx) if refused is None else refused
+            return await handler(request, ctx) if refused is None else refused
+        response, error = None, None
         try:
-            made = handler(request, ctx)
-        except KafkaError as error:
-            note(None, error.code)
+            response = await handler(request, ctx)
+        except KafkaError as refusal:
+            error = refusal.code
             raise
-        if made is None or isinstance(made, Message):
-            note(made, None)
-            return made
-        if isinstance(made, InOrder):
-            return InOrder(_when_answered(made.answer, note))
-        return _when_answered(made, note)
+        except BaseException:
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+            raise
+        finally:
+            _write(key, administration, audit, ctx, permitted, transactional_id, response, error)
+        return response
 
     return handle
-
-
-async def _when_answered(answer: Awaitable[Message | None], note: Any) -> Message | None:
-    try:
-        response = await answer
-    except KafkaError as error:
-        note(None, error.code)
-        raise
-    except BaseException:
-        note(None, ErrorCode.UNKNOWN_SERVER_ERROR)
-        raise
-    note(response, None)
-    return response
 
 
 def _rule(deed: AdministrativeChange, ctx: RequestContext, authorizer: Authorizer | None) -> str | None:

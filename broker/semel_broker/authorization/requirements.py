@@ -20,7 +20,7 @@ from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
 from semel_broker.context import RequestContext
-from semel_broker.scheduling.turns import ELEMENTS_PER_STEP
+from semel_broker.scheduling.turns import AT_ONCE, ELEMENTS_PER_STEP
 
 REFUSAL_OF = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -256,13 +256,7 @@ class VisibleRows(msgspec.Struct, frozen=True):
     access: Access
 
     def __call__(self, response: Any) -> Message:
-        steps = self.steps(response)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                made: Message = done.value
-                return made
+        return AT_ONCE.run(self.steps(response))
 
     def steps(self, response: Any) -> Generator[int, None, Message]:
         """The response, in steps."""

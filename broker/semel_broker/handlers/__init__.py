@@ -6,13 +6,13 @@
 
       async def handle(request: XRequest, ctx: RequestContext) -> XResponse | None
 
-  None means that the request gets no answer (Produce with acks=0). A handler may be a plain `def` if it never waits, or
-  if its effect must happen before the connection starts its next request. It then returns its response or an awaitable
-  of it. A Produce that must wait before its append returns `InOrder`.
+  None means that the request gets no answer (Produce with acks=0). A handler runs without a task up to its first wait
+  (`scheduling/eager.py`), so one that never waits costs no more than a plain call. One that may have much to do
+  works in slices: `ctx.slices()`. A request holds back the later ones of its connection until it is answered, unless
+  the handler sets `ctx.order.next_may_start`.
 - `NEEDS`: what the principal must be allowed, as in Kafka. docs/authorization.md shows it.
 - `AUDIT`: what the request changes for others than its sender; or `NOT_AUDITED`: why it has no line in the audit log.
 - `LONG_ANSWER = True`: the response may be long although the request is short, so it is encoded in slices.
-- `IN_ORDER = True`: a request whose check takes long holds back the later requests of its connection.
 
 If a handler raises KafkaError, the response carries the error code. If the response has no top-level error code, the
 connection is closed. Only Fetch handlers are cancelled when their connection is lost: a request that has begun to
@@ -44,5 +44,4 @@ NOT_AUDITED: Final[dict[int, str]] = {
     key: module.NOT_AUDITED for key, module in _MODULES.items() if not hasattr(module, "AUDIT")
 }
 LONG_ANSWERS: Final = frozenset(key for key, module in _MODULES.items() if hasattr(module, "LONG_ANSWER"))
-IN_ORDER: Final = frozenset(key for key, module in _MODULES.items() if hasattr(module, "IN_ORDER"))
 """By API key."""

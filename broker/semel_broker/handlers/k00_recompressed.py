@@ -1,15 +1,15 @@
 """Produce for topics with a `compression.type` of their own: recompresses batches of another codec before their append.
 
-Batches that have the topic's codec are stored as they are. Small batches are recompressed at once. A request with other
-batches returns `InOrder`; its partitions are appended one by one, so that it holds one recompressed batch at a time. As
-in Kafka, max.message.bytes applies to the batch as received and as stored. Header and sequences stay unchanged, so a
-duplicate batch is answered with the offset of the first.
+Batches that have the topic's codec are stored as they are. Small batches are recompressed at once. The partitions of a
+request with other batches are appended one by one, so that it holds one recompressed batch at a time. As in Kafka,
+max.message.bytes applies to the batch as received and as stored. Header and sequences stay unchanged, so a duplicate
+batch is answered with the offset of the first.
 """
 
 from __future__ import annotations
 
 from asyncio import gather, get_running_loop
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import msgspec
@@ -24,28 +24,22 @@ from semel_protocol.messages.k00_produce import (
     ProduceResponseTopic,
 )
 
-from semel_broker.answers import InOrder
 from semel_broker.context import RequestContext
+from semel_broker.handlers.k00_appends import Appended, answered, append
+from semel_broker.handlers.k00_records import ACKS_NONE
 from semel_broker.handlers.leader_hints import with_leaders
 from semel_broker.scheduling.recompressor import Target, target_of
 
-ACKS_NONE = 0
 
-Answer = ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None
-Started = Answer | InOrder[ProduceResponse | None]
-Start = Callable[[ProduceRequest, RequestContext], Started]
-"""Appends the batches of a request."""
+def at_once(request: ProduceRequest, ctx: RequestContext) -> RequestContext | None:
+    """Recompress the batches of the request where needed, if they are small; return the context to append them with.
 
-
-def is_wanted(request: ProduceRequest, ctx: RequestContext) -> bool:
-    """Whether a topic of the request has a `compression.type` of its own."""
+    None: this takes long, so call `one_by_one`.
+    """
     recompressing = ctx.broker.topics.recompressing
-    return bool(recompressing) and any(topic.name in recompressing for topic in request.topic_data)
-
-
-def start(request: ProduceRequest, ctx: RequestContext, append: Start) -> Started:
-    """Recompress the batches of the request where needed, then `append` them."""
-    recompressed = []
+    if not any(topic.name in recompressing for topic in request.topic_data):
+        return ctx
+    made = []
     for topic, row in _rows(request):
         try:
             wanted = _wanted(topic, row, ctx)
@@ -55,18 +49,16 @@ def start(request: ProduceRequest, ctx: RequestContext, append: Start) -> Starte
         except KafkaError:
             batch = None  # refused later, in its own row
         if batch is None:
-            return InOrder(_one_by_one(request, ctx, append))
-        recompressed.append((row, batch))
-    for row, batch in recompressed:
+            return None
+        made.append((row, batch))
+    for row, batch in made:
         row.records = batch
-    return append(request, _for_recompressed(ctx) if recompressed else ctx)
+    return _for_recompressed(ctx) if made else ctx
 
 
-async def _one_by_one(request: ProduceRequest, ctx: RequestContext, append: Start) -> ProduceResponse | None:
-    tasks = []
-    for topic, row in _rows(request):
-        answer = await _append(request, topic, row, ctx, append)
-        tasks.append(get_running_loop().create_task(_row(answer, row)))
+async def one_by_one(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | None:
+    """Recompress and append one batch after the other; then wait for their durability."""
+    tasks = [get_running_loop().create_task(await _append(request, topic, row, ctx)) for topic, row in _rows(request)]
     rows = iter(await gather(*tasks))
     if request.acks == ACKS_NONE:
         return None
@@ -84,13 +76,9 @@ async def _one_by_one(request: ProduceRequest, ctx: RequestContext, append: Star
 
 
 async def _append(
-    request: ProduceRequest,
-    topic: ProduceRequestTopic,
-    row: ProduceRequestPartition,
-    ctx: RequestContext,
-    append: Start,
-) -> Answer:
-    """Recompress one batch and append it; return its answer, or a coroutine that waits for it."""
+    request: ProduceRequest, topic: ProduceRequestTopic, row: ProduceRequestPartition, ctx: RequestContext
+) -> Coroutine[Any, Any, ProduceResponsePartition]:
+    """Recompress one batch and append it; return what waits for its durability."""
     try:
         if (wanted := _wanted(topic, row, ctx)) is not None:
             row.records = await ctx.broker.recompressor.recompressed(row.records or b"", *wanted)
@@ -98,16 +86,16 @@ async def _append(
     except KafkaError as error:
         if request.acks == ACKS_NONE:
             raise
-        return _refused(topic, row, error)
-    answer = append(msgspec.structs.replace(request, topic_data=[_alone(topic, row)]), ctx)
-    if isinstance(answer, InOrder):
-        answer = await answer.answer
-    row.records = None
-    return answer
+        return _row(_refused(topic, row, error), row, request, ctx)
+    alone = msgspec.structs.replace(request, topic_data=[_alone(topic, row)])
+    appended = await append(alone, ctx)
+    return _row(appended, row, alone, ctx)
 
 
-async def _row(answer: Answer, row: ProduceRequestPartition) -> ProduceResponsePartition:
-    response = await answer if isinstance(answer, Coroutine) else answer
+async def _row(
+    appended: Appended, row: ProduceRequestPartition, request: ProduceRequest, ctx: RequestContext
+) -> ProduceResponsePartition:
+    response = await answered(appended, request, ctx)
     if response is None:
         return ProduceResponsePartition(index=row.index)
     return response.responses[0].partition_responses[0]
@@ -117,11 +105,11 @@ def _alone(topic: ProduceRequestTopic, row: ProduceRequestPartition) -> ProduceR
     return ProduceRequestTopic(name=topic.name, topic_id=topic.topic_id, partition_data=[row])
 
 
-def _refused(topic: ProduceRequestTopic, row: ProduceRequestPartition, error: KafkaError) -> ProduceResponse:
+def _refused(topic: ProduceRequestTopic, row: ProduceRequestPartition, error: KafkaError) -> Appended:
     """The response for one refused batch. CORRUPT_MESSAGE becomes INVALID_RECORD, because a retry would fail again."""
     code = ErrorCode.INVALID_RECORD if isinstance(error, CorruptBatch) else error.code
     refused = ProduceResponsePartition(index=row.index, error_code=code, base_offset=-1, error_message=error.message)
-    return ProduceResponse(responses=[ProduceResponseTopic(name=topic.name, partition_responses=[refused])])
+    return Appended(ProduceResponse(responses=[ProduceResponseTopic(name=topic.name, partition_responses=[refused])]))
 
 
 def _wanted(

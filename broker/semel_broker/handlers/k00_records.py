@@ -52,22 +52,25 @@ class Inspection(msgspec.Struct):
         return self.work is None or self.work.is_done
 
 
-def begin_inspections(request: ProduceRequest, ctx: RequestContext) -> list[list[Inspection]]:
-    """Begin the checks of each partition of each topic, in the order of the request, within this turn's budget."""
-    return [
-        [begin_inspection(request, ctx, topic, row) for row in topic.partition_data] for topic in request.topic_data
-    ]
+async def inspect(request: ProduceRequest, ctx: RequestContext, *, is_long: bool) -> list[Inspection]:
+    """Check each batch of each topic, in the order of the request. Waits if this takes more than the budget of the
+    turn; other connections are served in between.
+    """
+    slices = ctx.slices(is_long=is_long)
+    inspections = []
+    for topic in request.topic_data:
+        for row in topic.partition_data:
+            inspections.append(_begin_inspection(request, ctx, topic, row))
+            if slices.is_over():
+                await slices.next()
+    for inspection in inspections:
+        if not inspection.is_done:
+            assert inspection.work is not None
+            await ctx.broker.work_turns.finish(inspection.work)
+    return inspections
 
 
-async def finish_inspections(inspections: list[list[Inspection]], ctx: RequestContext) -> None:
-    """Finish the checks; other connections are served in between."""
-    for rows in inspections:
-        for inspection in rows:
-            if inspection.work is not None and not inspection.work.is_done:
-                await ctx.broker.work_turns.finish(inspection.work)
-
-
-def begin_inspection(
+def _begin_inspection(
     request: ProduceRequest, ctx: RequestContext, topic: ProduceRequestTopic, row: ProduceRequestPartition
 ) -> Inspection:
     """Begin the checks of one batch, within this turn's budget."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from types import TracebackType
-from typing import cast
 
 from semel_protocol.batch import BatchHeader, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -95,18 +94,10 @@ def opens_transaction(partition: Partition, header: BatchHeader) -> bool:
     )
 
 
-def to_be_admitted(request: ProduceRequest, ctx: RequestContext) -> Unadmitted:
-    """The partitions to ask the coordinator about. Skips invalid batches, because the append refuses them."""
-    steps = to_be_admitted_in_steps(request, ctx)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return cast("Unadmitted", done.value)
-
-
-def to_be_admitted_in_steps(request: ProduceRequest, ctx: RequestContext) -> Generator[int, None, Unadmitted]:
-    """`to_be_admitted` in steps, for a request of many batches; see `Slices.finish`."""
+def to_be_admitted(request: ProduceRequest, ctx: RequestContext) -> Generator[int, None, Unadmitted]:
+    """Collect the partitions to ask the coordinator about, in steps (`Slices.finish`). Skips invalid batches, because
+    the append refuses them.
+    """
     unadmitted: Unadmitted = {}
     transactions = ctx.broker.transactions
     transactional_id = request.transactional_id or ""

@@ -27,7 +27,7 @@ answer consumers up to their own high watermark (KIP-392, from v11 on).
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop, sleep
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, cast
 
@@ -69,15 +69,22 @@ HINTS_SINCE = 16
 NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDivergingEpoch(), FetchResponseSnapshotId()
 
 
-def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+async def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "replicas do not fetch from a client listener")
     fetch = Fetch(request, ctx)
-    wait_ms = _wait_ms(request, ctx)
-    if fetch.partition_count > PARTITIONS_AT_ONCE_MAX:
-        return _in_slices(fetch, wait_ms, ctx.slices())
-    fetch.read()
-    return fetch.response() if fetch.is_ready else _when_ready(fetch, wait_ms)
+    max_wait_ms = _wait_ms(request, ctx)
+    slices = ctx.slices(is_long=fetch.partition_count > PARTITIONS_AT_ONCE_MAX)
+    await fetch.read(slices)
+    if not fetch.is_ready:
+        if fetch.partition_count > WOKEN_PARTITIONS_MAX:
+            fetch.drop_data()
+            await sleep(min(max_wait_ms, UNWOKEN_WAIT_MS) / 1000)
+        else:
+            await _woken(fetch, max_wait_ms, slices)
+        await fetch.wait_for_room()
+        await fetch.read(slices)
+    return fetch.response()
 
 
 def _wait_ms(request: FetchRequest, ctx: RequestContext) -> float:
@@ -86,42 +93,8 @@ def _wait_ms(request: FetchRequest, ctx: RequestContext) -> float:
     return request.max_wait_ms if left_s is None else min(request.max_wait_ms, left_s * 1000)
 
 
-async def _in_slices(fetch: Fetch, max_wait_ms: float, slices: Slices) -> FetchResponse:
-    await fetch.read_in_slices(slices)
-    if not fetch.is_ready:
-        if fetch.partition_count > WOKEN_PARTITIONS_MAX:
-            fetch.drop_data()
-            await sleep(min(max_wait_ms, UNWOKEN_WAIT_MS) / 1000)
-        else:
-            await _woken_in_slices(fetch, max_wait_ms, slices)
-        await fetch.wait_for_room()
-        await fetch.read_in_slices(slices)
-    return fetch.response()
-
-
-async def _when_ready(fetch: Fetch, max_wait_ms: float) -> FetchResponse:
-    await _woken(fetch, max_wait_ms)
-    await fetch.wait_for_room()
-    fetch.read()
-    return fetch.response()
-
-
-async def _woken(fetch: Fetch, max_wait_ms: float) -> None:
+async def _woken(fetch: Fetch, max_wait_ms: float, slices: Slices) -> None:
     """Wait until the missing bytes are readable, at most `max_wait_ms`."""
-    loop = get_running_loop()
-    waiter = FetchWaiter(loop, fetch.bytes_missing)
-    partitions = fetch.register(waiter)
-    deadline = loop.call_later(max_wait_ms / 1000, waiter.release)
-    try:
-        await waiter.future
-    finally:
-        deadline.cancel()
-        for partition in partitions:
-            partition.view.remove_waiter(waiter)
-
-
-async def _woken_in_slices(fetch: Fetch, max_wait_ms: float, slices: Slices) -> None:
-    """`_woken` for very many partitions: registers and removes the waiter in slices."""
     loop = get_running_loop()
     waiter = FetchWaiter(loop, fetch.bytes_missing)
     fetch.drop_data()
@@ -129,7 +102,7 @@ async def _woken_in_slices(fetch: Fetch, max_wait_ms: float, slices: Slices) -> 
     registered = 0
     try:
         while registered < fetch.partition_count and not waiter.future.done():
-            fetch.register_one(waiter, registered)
+            fetch.register(waiter, registered)
             registered += 1
             if slices.is_over():
                 await slices.next()
@@ -202,14 +175,12 @@ class Fetch:
                 answers.leave(on_room)
         self._bytes_max = min(self._asked_bytes, answers.answer_bytes_max)
 
-    def read(self) -> None:
+    async def read(self, slices: Slices) -> None:
         """Read the partitions once, within the limits."""
         for turn in range(self.partition_count):
             self._read_again(turn)
-
-    async def read_in_slices(self, slices: Slices) -> None:
-        """`read` in slices; other connections are served in between."""
-        await slices.each(range(self.partition_count), self._read_again)
+            if slices.is_over():
+                await slices.next()
 
     def _read_again(self, turn: int) -> None:
         """Read the partition at this place of the rotation if it has changed since the last read."""
@@ -330,21 +301,12 @@ class Fetch:
             if row is not None and row.records:
                 self._rows[at] = None
 
-    def register(self, waiter: FetchWaiter) -> list[Partition]:
-        """Drop the data read so far and register `waiter`; count the bytes that arrived since the read.
-
-        Returns the partitions that `waiter` is registered with.
-        """
-        self.drop_data()
-        return [self.register_one(waiter, at) for at in range(self.partition_count)]
-
-    def register_one(self, waiter: FetchWaiter, at: int) -> Partition:
+    def register(self, waiter: FetchWaiter, at: int) -> None:
         """Register `waiter` with the partition of this row, and count the bytes that arrived since the read."""
         partition = self._partitions[at]
         assert partition is not None, "a fetch with an error does not wait"
         partition.add_fetch_waiter(waiter, self._isolation)
         waiter.wake(partition.view.bytes_readable(self._isolation) - self._seen[at])
-        return partition
 
     def unregister(self, waiter: FetchWaiter, at: int) -> None:
         """Remove `waiter` from the partition of this row."""

@@ -1,6 +1,10 @@
-"""Fetch sessions (KIP-227): makes a full fetch of an incremental one, and leaves out of the answer what is known.
+"""What stands around the handler of Fetch: the check of rights after a wait, and fetch sessions.
 
-It stands outside of the authorizer, so that each fetch of a session is authorised anew for all of its partitions.
+A Fetch may wait for records for as long as its client wants. If rights change meanwhile, it is checked and answered
+again.
+
+A fetch session (KIP-227) makes a full fetch of an incremental one, and leaves out of the answer what is known. It
+stands outside of the authorizer, so that each fetch of a session is authorised anew for all of its partitions.
 
 | session epoch | the fetch |
 |---|---|
@@ -11,14 +15,16 @@ It stands outside of the authorizer, so that each fetch of a session is authoris
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from msgspec.structs import replace
 from semel_protocol.fields import first_version
-from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestTopic, FetchResponse, FetchResponseTopic
+from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestTopic, FetchResponse
+from semel_protocol.schema import Message
 
-from semel_broker.context import Answer, Handler, RequestContext
+from semel_broker.context import Handler, RequestContext
 from semel_broker.partitions.fetch_sessions import FetchSession
+from semel_broker.security.authorizer import Authorizer
 
 LAST, FIRST = -1, 0
 """Epochs of full fetches."""
@@ -27,18 +33,41 @@ BY_ID_FROM: Final = first_version(FetchRequestTopic, "topic_id")
 ROWS_AT_ONCE_MAX: Final = 256
 
 
+def checked_when_ready(fetch: Handler, authorizer: Authorizer) -> Handler:
+    """The guarded handler of Fetch, whose answers have what the client may read when they are ready."""
+
+    async def handle(request: FetchRequest, ctx: RequestContext) -> Message | None:
+        topics = request.topics
+        while True:
+            changes = authorizer.changes
+            response = await fetch(request, ctx)
+            if authorizer.changes == changes:
+                return response
+            if ctx.answers is not None:
+                ctx.answers.unreserve()
+            request.topics, request.max_wait_ms = topics, 0
+
+    return handle
+
+
 def with_sessions(fetch: Handler) -> Handler:
     """The handler of Fetch, with sessions."""
 
-    def handle(request: FetchRequest, ctx: RequestContext) -> Answer:
+    async def handle(request: FetchRequest, ctx: RequestContext) -> Message | None:
         session = _session(request, ctx)
         if session is None:
-            return fetch(request, ctx)
-        answer = fetch(replace(request, topics=session.topics(), session_id=0, session_epoch=LAST), ctx)
-        is_whole = request.session_epoch == FIRST
-        if isinstance(answer, FetchResponse) and session.count <= ROWS_AT_ONCE_MAX:
-            return _answer(answer, session, [session.news(topic) for topic in answer.responses], is_whole=is_whole)
-        return _later(answer, session, ctx, is_whole=is_whole)
+            return await fetch(request, ctx)
+        whole = replace(request, topics=session.topics(), session_id=0, session_epoch=LAST)
+        response = cast("FetchResponse", await fetch(whole, ctx))
+        slices, news = ctx.slices(is_long=session.count > ROWS_AT_ONCE_MAX), []
+        for topic in response.responses:
+            news.append(session.news(topic))
+            if slices.is_over(1 + len(topic.partitions)):
+                await slices.next()
+        response.session_id = session.session_id
+        if request.session_epoch != FIRST:
+            response.responses = [topic for topic in news if topic is not None]
+        return response
 
     return handle
 
@@ -59,25 +88,3 @@ def _session(request: FetchRequest, ctx: RequestContext) -> FetchSession | None:
         request.topics = []
         return None
     return session
-
-
-async def _later(answer: Any, session: FetchSession, ctx: RequestContext, *, is_whole: bool) -> FetchResponse:
-    if not isinstance(answer, FetchResponse):
-        answer = cast("FetchResponse", await getattr(answer, "answer", answer))
-    slices = ctx.slices()
-    news = []
-    for topic in answer.responses:
-        news.append(session.news(topic))
-        if slices.is_over(1 + len(topic.partitions)):
-            await slices.next()
-    return _answer(answer, session, news, is_whole=is_whole)
-
-
-def _answer(
-    response: FetchResponse, session: FetchSession, news: list[FetchResponseTopic | None], *, is_whole: bool
-) -> FetchResponse:
-    """The response with the id of the session and, unless it is the first one, with the news alone."""
-    response.session_id = session.session_id
-    if not is_whole:
-        response.responses = [topic for topic in news if topic is not None]
-    return response

@@ -27,7 +27,7 @@ FEATURES_EPOCH = 0
 """The epoch of the finalized features, which do not change while a broker runs."""
 
 
-def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsResponse:
+async def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsResponse:
     config, version = ctx.broker.config, ctx.api_version
     response = ApiVersionsResponse(api_keys=_rows(config, has_telemetry=ctx.broker.telemetry is not None))
     if version >= FEATURES_SINCE:

@@ -24,7 +24,7 @@ from semel_broker.context import RequestContext
 from semel_broker.security.acl_store import AclStore
 
 
-def handle(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeAclsResponse:
+async def handle(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeAclsResponse:
     found = acls_of(ctx).find(filter_of(request))
     return DescribeAclsResponse(
         resources=[

@@ -24,7 +24,7 @@ from semel_broker.context import RequestContext
 from semel_broker.security.quotas.validation import filter_of
 
 
-def handle(request: DescribeClientQuotasRequest, ctx: RequestContext) -> DescribeClientQuotasResponse:
+async def handle(request: DescribeClientQuotasRequest, ctx: RequestContext) -> DescribeClientQuotasResponse:
     wanted = filter_of(
         ((row.entity_type, row.match_type, row.match) for row in request.components), strict=request.strict
     )

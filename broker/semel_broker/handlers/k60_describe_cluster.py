@@ -31,7 +31,7 @@ from semel_broker.topics.advertised_brokers import AdvertisedBroker
 BROKERS = 1
 
 
-def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClusterResponse:
+async def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "this listener describes brokers only; use endpoint type 1")
     wants_fenced = request.include_fenced_brokers

@@ -22,7 +22,7 @@ CODECS = [ZSTD, LZ4, GZIP, SNAPPY]
 """In the order of preference."""
 
 
-def handle(request: GetTelemetrySubscriptionsRequest, ctx: RequestContext) -> GetTelemetrySubscriptionsResponse:
+async def handle(request: GetTelemetrySubscriptionsRequest, ctx: RequestContext) -> GetTelemetrySubscriptionsResponse:
     telemetry = ctx.broker.telemetry
     assert telemetry is not None, "the API is offered with a receiver alone"
     instance_id, instance = telemetry.get(request.client_instance_id, client_of(ctx))

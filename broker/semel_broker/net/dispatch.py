@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from functools import cache
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from semel_protocol.foreign import not_served
 from semel_protocol.headers import encode_response_frame, encode_response_frame_in_steps, read_request_header
 from semel_protocol.schema import Message
 
-from semel_broker.answers import CloseConnectionError, InOrder
+from semel_broker.answers import CloseConnectionError, RequestOrder
 from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.context import Broker, Handler, RequestContext
 from semel_broker.counters.connections import UNKNOWN, Software
@@ -26,7 +26,6 @@ from semel_broker.handlers.api_versions import offered
 from semel_broker.net.throttling import Begun, Chunks, Throttling
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.parting import Parting
-from semel_broker.scheduling.turns import Slices
 from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.security.quotas.client_quotas import ClientQuotas
 from semel_broker.security.sasl.session import FAILED, SaslRefusal, SaslSession
@@ -91,11 +90,10 @@ class Dispatcher:
             offered(broker.config, has_telemetry=broker.telemetry is not None) if versions is None else versions
         )
 
-    def start(self, frame: bytearray, peer: Peer, counters: ApiCounters) -> Begun:
-        """Start the request in `frame`; return its answer, or a coroutine that waits for it. `counters`: of its API.
+    def start(self, frame: bytearray, peer: Peer, order: RequestOrder, counters: ApiCounters) -> Begun:
+        """Start the request in `frame`; return its answer, or a coroutine that makes it. `counters`: of its API.
 
-        `InOrder`: later requests of the connection must wait until it is answered. Raises CloseConnectionError (also
-        the coroutine) if the connection must be closed without an answer.
+        Raises CloseConnectionError (also the coroutine) if the connection must be closed without an answer.
         """
         sasl = peer.sasl
         if sasl is not None and sasl.expects_raw_token:
@@ -124,9 +122,17 @@ class Dispatcher:
         if quotas is not None and quotas.is_active:
             throttling = Throttling(quotas, peer, len(frame), get_running_loop().time, self._broker.world.monotonic)
         call = Call(api, version, header.correlation_id, counters, throttling)
-        work, size = self.work, len(frame)
-        work.api, work.client_id, work.size = api, peer.client_id, size
-        ctx = RequestContext(
+        work = self.work
+        work.api, work.client_id, work.size = api, peer.client_id, len(frame)
+        try:
+            body_at = header.body_at(api, frame)
+        except ProtocolError as error:
+            raise call.malformed(error) from None
+        answered = self._answer(call, handler, frame, body_at, self._context(version, peer, order), peer)
+        return answered if throttling is None else throttling.metered(answered)
+
+    def _context(self, version: int, peer: Peer, order: RequestOrder) -> RequestContext:
+        return RequestContext(
             self._broker,
             version,
             peer.client_id,
@@ -136,44 +142,50 @@ class Dispatcher:
             peer.number,
             peer.waiting,
             peer.answers,
-            peer.principal if sasl is None else sasl.principal,
-            sasl,
+            peer.authenticated,
+            peer.sasl,
             peer.software,
             peer.port,
             peer.parting,
+            order,
         )
+
+    async def _answer(
+        self, call: Call, handler: Handler, frame: bytearray, body_at: int, ctx: RequestContext, peer: Peer
+    ) -> Chunks:
+        """Decode the request, call its handler, and encode the response. Long requests and answers wait in between."""
+        key = call.api.key
+        is_long = key in LONG_ANSWERS
         try:
-            body_at = header.body_at(api, frame)
-            if size >= LONG_FRAME_BYTES:
-                begun = self._start_long(call, handler, frame, body_at, ctx)
-            else:
-                request = api.decode_request(frame, version, body_at)
+            try:
+                if len(frame) < LONG_FRAME_BYTES:
+                    request = call.decode(frame, body_at)
+                else:
+                    slices, steps = ctx.slices(), self._decoding(call, frame, body_at)
+                    decoded = slices.advance(steps)
+                    # A large Produce nearly always has few elements, and then a short answer.
+                    is_long |= decoded is None or key != PRODUCE
+                    request = await slices.finish(steps) if decoded is None else decoded
+                del frame  # else its bytes stay in memory until the answer
                 if key == API_VERSIONS:
                     self._note_software(request, peer)
-                begun = self._run(call, handler, request, ctx)
-        except ProtocolError as error:
-            raise call.malformed(error) from None
-        return begun if throttling is None else throttling.rest(begun)
-
-    def _run(self, call: Call, handler: Handler, request: Message, ctx: RequestContext) -> Begun:
-        self.work.request = request
-        if call.throttling is not None:
-            call.throttling.begin(request)
-        try:
-            answer = handler(request, ctx)
-        except KafkaError as error:
-            return call.encode(call.refusal(error))
+                if self.work.api is not None:  # None: the request was decoded in slices
+                    self.work.request = request
+                if call.throttling is not None:
+                    call.throttling.begin(request)
+                response = await handler(request, ctx)
+            except KafkaError as error:
+                response = call.refusal(error)
+            if response is None:
+                return []
+            response = call.finished(response)
+            if is_long:
+                return await ctx.slices().finish(call.encoding(response))
+            return call.encode(response)
         except CloseConnectionError as end:
             raise call.last(end) from None
         except Exception as error:
             raise self._failed(call, error) from error
-        if answer is None or isinstance(answer, Message):
-            if call.api.key in LONG_ANSWERS:
-                return call.encode_in_slices(answer, ctx.slices())
-            return call.encode(answer)
-        if isinstance(answer, InOrder):
-            return InOrder(self._wait(call, answer.answer, ctx))
-        return self._wait(call, answer, ctx)
 
     def _note_software(self, request: Message, peer: Peer) -> None:
         name: str = getattr(request, "client_software_name", "")
@@ -181,70 +193,10 @@ class Dispatcher:
             version: str = getattr(request, "client_software_version", "")
             peer.software = self.connections.named(peer.listener, peer.software, name, version)
 
-    async def _wait(
-        self, call: Call, answer: Awaitable[Message | None], ctx: RequestContext, *, is_long: bool = False
-    ) -> Chunks:
-        try:
-            response = await answer
-        except KafkaError as error:
-            response = call.refusal(error)
-        except CloseConnectionError as end:
-            raise call.last(end) from None
-        except Exception as error:
-            raise self._failed(call, error) from error
-        if is_long or call.api.key in LONG_ANSWERS:
-            return await call.encode_in_slices(response, ctx.slices())
-        return call.encode(response)
-
-    # --- long requests ---------------------------------------------------------------------------------------
-
-    def _start_long(self, call: Call, handler: Handler, frame: bytearray, body_at: int, ctx: RequestContext) -> Begun:
-        """Start a large request: decode it in slices.
-
-        A large Produce nearly always has few elements; it is then appended before this returns, like a small one.
-        Raises ProtocolError.
-        """
-        slices = ctx.slices()
-        steps = self._decoding(call, frame, body_at)
-        try:
-            request = slices.advance(steps)
-        except KafkaError as error:
-            return call.encode(call.refusal(error))
-        if request is None:
-            rest = self._run_long(call, handler, steps, slices, ctx)
-            return InOrder(rest) if call.api.key == PRODUCE else rest
-        if call.api.key == PRODUCE:
-            return self._run(call, handler, request, ctx)
-        return self._wait(call, self._answer(call, handler, request, ctx), ctx, is_long=True)
-
-    async def _run_long(
-        self,
-        call: Call,
-        handler: Handler,
-        steps: Generator[int, None, Message],
-        slices: Slices,
-        ctx: RequestContext,
-    ) -> Chunks:
-        async def decoded_and_answered() -> Message | None:
-            try:
-                request = await slices.finish(steps)
-            except ProtocolError as error:
-                raise call.malformed(error) from None
-            return await self._answer(call, handler, request, ctx)
-
-        return await self._wait(call, decoded_and_answered(), ctx, is_long=True)
-
-    @staticmethod
-    async def _answer(call: Call, handler: Handler, request: Message, ctx: RequestContext) -> Message | None:
-        if call.throttling is not None:
-            call.throttling.begin(request)
-        answer = handler(request, ctx)
-        if answer is None or isinstance(answer, Message):
-            return answer
-        return cast("Message | None", await (answer.answer if isinstance(answer, InOrder) else answer))
-
     def _decoding(self, call: Call, frame: bytearray, body_at: int) -> Generator[int, None, Message]:
-        """Decode in steps. Raises ProtocolError, and INVALID_REQUEST above `request_elements_max` elements."""
+        """Decode in steps. Raises CloseConnectionError for a malformed request, and INVALID_REQUEST above
+        `request_elements_max` elements.
+        """
         most = self._broker.config.limits.request_elements_max
         count = 0
         steps = call.api.request_codec(call.version).decode_in_steps(frame, body_at)
@@ -253,6 +205,8 @@ class Dispatcher:
                 more = next(steps)
             except StopIteration as done:
                 return cast("Message", done.value)
+            except ProtocolError as error:
+                raise call.malformed(error) from None
             count += more
             if count > most:
                 raise KafkaError(
@@ -288,23 +242,25 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     counters: ApiCounters
     throttling: Throttling | None = None
 
-    def encode(self, response: Message | None) -> Chunks:
-        if response is None:
-            return []
+    def decode(self, frame: bytearray, body_at: int) -> Message:
+        """The request, whose body begins at `body_at`. Raises CloseConnectionError for a malformed one."""
+        try:
+            request: Message = self.api.decode_request(frame, self.version, body_at)
+        except ProtocolError as error:
+            raise self.malformed(error) from None
+        return request
+
+    def finished(self, response: Message) -> Message:
+        """Count the errors of a response; return it with its throttle time."""
         self.counters.count_errors(response)
-        if self.throttling is not None:
-            response = self.throttling.answer(response)
+        return response if self.throttling is None else self.throttling.answer(response)
+
+    def encode(self, response: Message) -> Chunks:
         return encode_response_frame(self.api, self.version, self.correlation_id, response)
 
-    async def encode_in_slices(self, response: Message | None, slices: Slices) -> Chunks:
-        """`encode` for an answer that may be long."""
-        if response is None:
-            return []
-        self.counters.count_errors(response)
-        if self.throttling is not None:
-            response = self.throttling.answer(response)
-        steps = encode_response_frame_in_steps(self.api, self.version, self.correlation_id, response)
-        return await slices.finish(steps)
+    def encoding(self, response: Message) -> Generator[int, None, Chunks]:
+        """`encode` in steps, for a response that may be long."""
+        return encode_response_frame_in_steps(self.api, self.version, self.correlation_id, response)
 
     def malformed(self, error: ProtocolError) -> CloseConnectionError:
         """The error that closes the connection of a request that cannot be decoded."""
@@ -312,7 +268,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 
     def last(self, end: CloseConnectionError) -> CloseConnectionError:
         """The same, with its answer encoded."""
-        end.chunks = self.encode(end.answer)
+        end.chunks = [] if end.answer is None else self.encode(self.finished(end.answer))
         return end
 
     def refusal(self, error: KafkaError) -> Message:

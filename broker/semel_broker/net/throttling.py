@@ -17,13 +17,12 @@ from semel_protocol.messages.k01_fetch import FetchRequest, FetchResponse
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
-from semel_broker.answers import InOrder
 from semel_broker.security.authorizer import Principal
 from semel_broker.security.quotas.client_quotas import ClientQuotas
 
 Chunks = list[Buffer]
 """A response frame in pieces, ready to be written; empty if the request gets no answer."""
-Begun = Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]
+Begun = Chunks | Coroutine[Any, Any, Chunks]
 
 
 class Mutable(Protocol):
@@ -103,14 +102,12 @@ class Throttling:
         rest_ms = math.ceil((self.peer.muted_until - now) * 1000)
         return msgspec.structs.replace(response, throttle_time_ms=rest_ms)
 
-    def rest(self, begun: Begun) -> Begun:
-        """What `Dispatcher.start` returned; its further steps are measured if there is a quota for time."""
+    def metered(self, work: Coroutine[Any, Any, Chunks]) -> Coroutine[Any, Any, Chunks]:
+        """The same work; its steps are measured if there is a quota for time."""
         self._worked_s += self._work_clock() - self._since
-        if isinstance(begun, list) or not self._is_metered:
-            return begun
-        return InOrder(self._metered(begun.answer)) if isinstance(begun, InOrder) else self._metered(begun)
+        return self._measured(work) if self._is_metered else work
 
-    async def _metered(self, work: Coroutine[Any, Any, Chunks]) -> Chunks:
+    async def _measured(self, work: Coroutine[Any, Any, Chunks]) -> Chunks:
         return await self._stepped(work)
 
     @types.coroutine

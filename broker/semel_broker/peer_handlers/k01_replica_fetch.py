@@ -16,8 +16,6 @@ one whole batch, also above the limits.
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Coroutine
-from typing import Any
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k01_fetch import (
@@ -31,20 +29,14 @@ from semel_broker.context import RequestContext
 from semel_broker.replication.sessions import FetchSession, Place, Sessions
 
 
-def handle(
-    sessions: Sessions, request: FetchRequest, ctx: RequestContext
-) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+async def handle(sessions: Sessions, request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     session = sessions.take(request)
     bytes_max = min(request.max_bytes, ctx.broker.config.replica_fetch_response_max_bytes)
     found = session.news(bytes_max)
     if found or request.max_wait_ms <= 0:
         return _response(session, found)
-    return _when_there_is(session, bytes_max, request.max_wait_ms)
-
-
-async def _when_there_is(session: FetchSession, bytes_max: int, max_wait_ms: int) -> FetchResponse:
     loop = get_running_loop()
-    deadline = loop.call_later(max_wait_ms / 1000, session.end_wait)
+    deadline = loop.call_later(request.max_wait_ms / 1000, session.end_wait)
     try:
         while True:
             await session.wait(loop.create_future())

@@ -6,9 +6,6 @@ to add partitions to a fetch that waits for data: the leader then answers that f
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
 from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -19,8 +16,8 @@ from semel_broker.handlers import k23_offset_for_leader_epoch
 from semel_broker.replication.sessions import Sessions
 
 
-def handle(
+async def handle(
     sessions: Sessions, request: OffsetForLeaderEpochRequest, ctx: RequestContext
-) -> Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
+) -> OffsetForLeaderEpochResponse:
     sessions.end_wait(request.replica_id)
-    return k23_offset_for_leader_epoch.handle(request, ctx)
+    return await k23_offset_for_leader_epoch.handle(request, ctx)

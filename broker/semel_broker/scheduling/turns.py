@@ -12,7 +12,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, Future
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -163,3 +163,28 @@ class Slices:
         while (result := self.advance(work)) is None:
             await self.next()
         return result
+
+
+class AtOnce(Slices):
+    """The one slice of work that is known to be short: it is never over."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
+
+    def is_over(self, steps: int = 1) -> bool:
+        return False
+
+    def run(self, work: Generator[int, None, T]) -> T:
+        """Run `work` to its end; return its result."""
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+
+
+AT_ONCE: Final = AtOnce()
+"""It has no state, so all short work shares it."""

@@ -315,12 +315,12 @@ async def test_records_are_not_looked_at_before_the_right_to_write_them(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a client without rights could make the broker decompress records."""
-    from semel_broker.handlers import k00_produce
+    from semel_broker.handlers import k00_appends
 
     def looked_at(*arguments: Any) -> Any:
         raise AssertionError("a batch was looked at")
 
-    monkeypatch.setattr(k00_produce, "begin_inspections", looked_at)
+    monkeypatch.setattr(k00_appends, "inspect", looked_at)
     wire = await (await guarded(start_broker)).wire()
     assert set(error_codes(await wire.call(sample(0)))) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
@@ -641,8 +641,11 @@ async def test_a_topic_that_comes_after_the_check_is_not_reached_by_its_id(start
     ctx = RequestContext(broker, version, "", "", "")
     assert broker.acls is not None
     reached: list[Any] = []
-    handlers: dict[int, Any] = {key: lambda request, ctx: reached.append(request)}
-    handle = guard.guarded(handlers, NEEDS, broker.acls.authorizer, lambda *_: None)[key]
+
+    async def handler(request: Any, ctx: RequestContext) -> None:
+        reached.append(request)
+
+    handle = guard.guarded({key: handler}, NEEDS, broker.acls.authorizer, lambda *_: None)[key]
     await allow(harness, Operation.ALL, GROUP, WILDCARD)
     request = sample(key, b"x" * 16)
     if key == 9:
@@ -650,7 +653,7 @@ async def test_a_topic_that_comes_after_the_check_is_not_reached_by_its_id(start
     if key == 20:
         request.topic_names = []
         request.topics = [k20_delete_topics.DeleteTopicsRequestTopic(name=None, topic_id=b"x" * 16)]
-    answer = handle(request, ctx)
+    answer = await handle(request, ctx)
     assert list(rows_with_ids(reached)) == []
     if key in (3, 9):  # the handler adds the brokers, and checks the group
         assert len(reached) == 1

@@ -33,7 +33,7 @@ from semel_broker.cluster.store import (
     StoreUnavailableError,
     Watch,
 )
-from semel_broker.net.eager import begin
+from semel_broker.scheduling.eager import begin
 from support.etcd import EtcdProcess, free_ports
 
 SOON_S = 20

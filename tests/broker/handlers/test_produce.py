@@ -10,7 +10,7 @@ from broker.conftest import StartBroker
 from broker.harness import Harness, batch, headers_of, produce_request
 from semel_broker.cluster.records import PRODUCER_NUMBERS
 from semel_broker.coordination.producer_owners import NUMBERS
-from semel_broker.handlers import k00_produce
+from semel_broker.handlers import k00_appends
 from semel_broker.scheduling.waiters import OffsetWaiters
 from semel_protocol.batch import seal
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -322,7 +322,7 @@ async def test_a_producer_that_disconnects_during_commits_leaves_no_waiter() -> 
         for index, each in enumerate(waiters)
     ]
     waiting = loop.create_task(
-        k00_produce._when_committed(
+        k00_appends._when_committed(
             ProduceResponse(), [(partition, 1) for partition in partitions], 10_000, cast("Any", None)
         )
     )

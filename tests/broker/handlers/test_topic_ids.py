@@ -10,7 +10,7 @@ from broker.authorization.test_rules import allow, guarded
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, records_of
 from broker.transactional import TransactionalProducer
-from semel_broker.handlers import k00_produce
+from semel_broker.handlers import k00_appends
 from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
@@ -284,18 +284,19 @@ async def test_a_batch_that_waits_while_its_topic_is_created_anew_is_refused(
     wire, other = await broker.wire(), await broker.wire()
     await wire.create_topic("t")
     old = topic_id(broker)
-    finish = k00_produce.finish_inspections
+    inspect = k00_appends.inspect
 
-    async def meanwhile(*args: Any) -> None:
-        await finish(*args)
+    async def meanwhile(*args: Any, **options: Any) -> Any:
+        inspections = await inspect(*args, **options)
         await get_running_loop().create_task(create_anew())
+        return inspections
 
     async def create_anew() -> None:
         await delete(other, "t")
         await other.create_topic("t")
 
-    monkeypatch.setattr(k00_produce, "finish_inspections", meanwhile)
-    monkeypatch.setattr(k00_produce, "BYTES_AT_ONCE_MAX", 0)
+    monkeypatch.setattr(k00_appends, "inspect", meanwhile)
+    monkeypatch.setattr(k00_appends, "BYTES_AT_ONCE_MAX", 0)
     assert produced(await wire.call(produce(old), 13)) == (old, ErrorCode.UNKNOWN_TOPIC_ID, -1)
     assert await wire.values("t") == []
 

@@ -58,7 +58,7 @@ async def test_large_frames_share_a_memory_bound_and_all_are_served(bench: Bench
     assert bench.server is not None
     seen: list[int] = []
 
-    def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse:
+    async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse:
         assert bench.server is not None
         seen.append(bench.server.context.memory.taken)
         return ProduceResponse()
@@ -85,7 +85,7 @@ async def test_a_frame_above_the_total_bound_is_served_alone(bench: Bench) -> No
 def big_fetch(bench: Bench, size: int) -> None:
     chunk = bytes(size)
 
-    def fetch(request: Any, ctx: RequestContext) -> FetchResponse:
+    async def fetch(request: Any, ctx: RequestContext) -> FetchResponse:
         bench.started.append("fetch")
         rows = [FetchResponsePartition(records=chunk)]
         return FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=rows)])

@@ -54,7 +54,7 @@ def fetches_of(bench: Bench, size: int) -> list[str]:
     """The client ids of Fetches in the order of their start; each is answered with `size` bytes, or its limit."""
     started: list[str] = []
 
-    def fetch(request: Any, ctx: RequestContext) -> FetchResponse:
+    async def fetch(request: Any, ctx: RequestContext) -> FetchResponse:
         started.append(ctx.client_id)
         rows = [FetchResponsePartition(records=bytes(min(size, ctx.answer_bytes_max)))]
         return FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=rows)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from semel_protocol.messages.k01_fetch import (
     FetchResponsePartition,
 )
 from semel_protocol.messages.k23_offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from support.at_once import at_once
 
 FOLLOWER, OTHER = 2, 3
 
@@ -75,14 +76,14 @@ class FetchingFollower:
             forgotten_topics_data=gone,
         )
 
-    def ask(self, *wanted: tuple[int, int], **fields: Any) -> Any:
-        """The response, or a coroutine of it."""
+    def ask(self, *wanted: tuple[int, int], **fields: Any) -> Coroutine[Any, Any, FetchResponse]:
+        """The request, which has not begun."""
         context = cast("RequestContext", SimpleNamespace(broker=self.leader))
         return k01_replica_fetch.handle(self.sessions, self.request(*wanted, **fields), context)
 
     def fetch(self, *wanted: tuple[int, int], **fields: Any) -> dict[int, FetchResponsePartition]:
         """The rows of an immediate answer, by partition."""
-        return self.took(self.ask(*wanted, **fields))
+        return self.took(at_once(self.ask(*wanted, **fields)))
 
     def took(self, answer: FetchResponse) -> dict[int, FetchResponsePartition]:
         assert answer.error_code == 0
@@ -138,6 +139,7 @@ async def test_offset_counts_before_the_fetch_waits(leader: Replicant) -> None:
     follower.fetch((0, 0))
     assert leader.partition().high_watermark == 0
     waiting = follower.ask((0, 1), last=0, wait_ms=60_000)
+    waiting.send(None)
     assert leader.partition().high_watermark == 1
     waiting.close()
 
@@ -289,8 +291,7 @@ async def test_unknown_topic_and_partition(leader: Replicant) -> None:
     request.topics[0].topic_id = b"?" * 16
     request.session_epoch = 0
     context = cast("RequestContext", SimpleNamespace(broker=leader))
-    answer = k01_replica_fetch.handle(follower.sessions, request, context)
-    assert isinstance(answer, FetchResponse)
+    answer = await k01_replica_fetch.handle(follower.sessions, request, context)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 

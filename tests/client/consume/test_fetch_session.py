@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,7 @@ from semel._consume.fetch_session import EPOCH_MAX, Ends, FetchSession, Wanted
 from semel._subscription.subscription import TopicIdPartition
 from semel_broker.handlers.k01_sessions import with_sessions
 from semel_broker.partitions.fetch_sessions import FetchSessions
+from semel_broker.scheduling.turns import AT_ONCE
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
@@ -24,6 +25,7 @@ from semel_protocol.messages.k01_fetch import (
     FetchResponsePartition,
     FetchResponseTopic,
 )
+from support.at_once import at_once
 
 LINK = object()
 
@@ -252,21 +254,22 @@ class FetchedPartitions:
         self.ends = dict.fromkeys(ID_PLACES if is_by_id else PLACES, (5, 0, 0))
         self.sessions = FetchSessions(slots, 100, Random(1), lambda: 0.0)
         self.asked: Wanted = {}
-        self._handle: Any = with_sessions(self._fetch)
+        self._handle = with_sessions(self._fetch)
         self._ctx: Any = SimpleNamespace(
             api_version=13 if is_by_id else 12,
             broker=SimpleNamespace(fetch_sessions=self.sessions),
             principal=SimpleNamespace(name="User:a"),
+            slices=lambda is_long: AT_ONCE,
         )
 
     def answer(self, request: FetchRequest) -> FetchResponse:
         try:
-            found: FetchResponse = self._handle(request, self._ctx)
+            found = cast("FetchResponse", at_once(self._handle(request, self._ctx)))
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
         return found
 
-    def _fetch(self, request: FetchRequest, _: object) -> FetchResponse:
+    async def _fetch(self, request: FetchRequest, _: object) -> FetchResponse:
         self.asked = {self._place(topic, row.partition): row for topic in request.topics for row in topic.partitions}
         return FetchResponse(
             responses=[

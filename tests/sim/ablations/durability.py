@@ -9,7 +9,7 @@ from typing import Any
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.coordination.journal import Journal
 from semel_broker.coordination.producer_ids import BLOCK_SIZE, ProducerIds
-from semel_broker.handlers import k00_produce
+from semel_broker.handlers import k00_appends
 from semel_broker.partitions.partition import READ_COMMITTED, Partition
 from semel_broker.partitions.read_view import ReadView
 from semel_protocol.messages.k00_produce import ProduceResponse
@@ -56,7 +56,7 @@ def sync_before_ack(seam: Seam) -> None:
     async def at_once(response: ProduceResponse, *_: object) -> ProduceResponse:
         return response
 
-    seam.replace(k00_produce, "_when_committed", at_once)
+    seam.replace(k00_appends, "_when_committed", at_once)
 
 
 @safeguard(

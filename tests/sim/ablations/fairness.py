@@ -9,6 +9,7 @@ from semel_broker.context import INT32_MAX
 from semel_broker.net.connection import Connection
 from semel_broker.net.entrances import Entrances
 from semel_broker.net.frame_buffer import FrameBuffer
+from semel_broker.net.pipeline import ConnectionPipeline
 from semel_broker.scheduling.answer_memory import AnswerMemory
 from semel_broker.scheduling.frame_memory import FrameMemory, Holding
 from semel_broker.scheduling.turns import Slices
@@ -24,15 +25,15 @@ of_fairness = partial(safeguard, alone=CrowdRun)
     "turns of connections", "a connection with thousands of pipelined requests lets other connections have their turn"
 )
 def no_turns(seam: Seam) -> None:
-    def all_at_once(self: Connection, now: float | None = None) -> None:
-        self._write()
+    def all_at_once(self: ConnectionPipeline, now: float | None = None) -> None:
+        self.write()
         while self._may_start():
             self._start(self._queue.popleft()).started_at = self._context.loop.time()
-            self._write()
+            self.write()
         self._received_at.clear()
         self._check_in_flight()
 
-    seam.replace(Connection, "advance", all_at_once)
+    seam.replace(ConnectionPipeline, "advance", all_at_once)
 
 
 @of_fairness("slices of long requests", "a request with very many elements lets other connections have their turn")
@@ -48,16 +49,13 @@ def start_for_closed_connections(seam: Seam) -> None:
     lost = Connection.connection_lost
 
     def lost_and_gone_on(self: Connection, exc: Exception | None) -> None:
-        queue = list(self._queue)
+        queue = list(self._pipeline._queue)
         lost(self, exc)
-        self._queue.extend(queue)
-        self.advance()
-
-    def may_start(self: Connection) -> bool:
-        return bool(self._queue) and self._blocked is None and not self._write_paused
+        self._pipeline._queue.extend(queue)
+        self._pipeline.advance()
 
     seam.replace(Connection, "connection_lost", lost_and_gone_on)
-    seam.replace(Connection, "_may_start", may_start)
+    seam.replace(Connection, "takes_requests", property(lambda self: not self._write_paused))
 
 
 @of_fairness(

@@ -10,7 +10,7 @@ from broker.authorization.samples import sample
 from broker.wire import EventLog
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_broker.answers import CloseConnectionError, InOrder
+from semel_broker.answers import CloseConnectionError, RequestOrder
 from semel_broker.config.limits import Limits
 from semel_broker.config.loading import load
 from semel_broker.counters.counters import Counters
@@ -94,8 +94,7 @@ def test_a_connection_is_authenticated_after_tokens_alone() -> None:
 async def run(dispatcher: Dispatcher, frame: bytes, peer: Peer) -> bool:
     """Whether the connection stays open."""
     try:
-        answer: Any = dispatcher.start(bytearray(frame), peer, ApiCounters())
-        answer = answer.answer if isinstance(answer, InOrder) else answer
+        answer = dispatcher.start(bytearray(frame), peer, RequestOrder(), ApiCounters())
         if not isinstance(answer, list):
             await answer
     except CloseConnectionError:
@@ -137,7 +136,7 @@ def reached() -> list[int]:
 @pytest.fixture(scope="module")
 def dispatcher(reached: list[int]) -> Dispatcher:
     def watched(key: int) -> Any:
-        def handle(request: Any, ctx: Any) -> None:
+        async def handle(request: Any, ctx: Any) -> None:
             reached.append(key)
 
         return handle

@@ -6,7 +6,7 @@ import asyncio
 from asyncio import Future, Task, get_running_loop
 
 import pytest
-from semel_broker.net.eager import begin
+from semel_broker.scheduling.eager import begin
 
 
 async def test_a_coroutine_that_never_waits_needs_no_task() -> None:

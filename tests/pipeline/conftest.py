@@ -9,6 +9,7 @@ import pytest
 from pipeline.fault_points import path_for_workers
 from pyspark.sql import SparkSession
 from pyspark_semel import java
+from support.processes import BrokerProcess
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,3 +40,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker in a process of its own, for drivers and executors in theirs; a new topic has two partitions."""
+    process = BrokerProcess(tmp_path / "data", **{"num.partitions": "2", "durability": "os"}).start()
+    yield process
+    process.stop()

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,14 +65,6 @@ def bare() -> dict[str, str]:
         "JAVA_HOME": str(java.prepare({"PATH": os.environ["PATH"]})),
         "SPARK_HOME": str(spark_home()),
     }
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    broker = BrokerProcess(tmp_path / "data", **{"num.partitions": "2", "durability": "os"})
-    broker.start()
-    yield broker
-    broker.stop()
 
 
 def submit(folder: Path, master: str, environ: dict[str, str], archive: Path, *words: str) -> str:

@@ -244,6 +244,12 @@ class ReplicationCluster:
             self.brokers[node_id] = await Replicant(self, node_id, **settings).start()
         return [self.brokers[node_id] for node_id in node_ids]
 
+    async def start_with_topic(self, *node_ids: int, **settings: str) -> list[Replicant]:
+        """Start the brokers and create the topic `t`: each has a replica of its partition, and the first leads it."""
+        started = await self.start(*node_ids, **settings)
+        await self.topic([*node_ids])
+        return started
+
     async def topic(
         self, *replicas: Sequence[int], name: str = "t", by: int | None = None, configs: dict[str, str] | None = None
     ) -> None:

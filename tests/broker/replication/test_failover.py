@@ -24,8 +24,7 @@ def values(it: Replicant) -> list[bytes | None]:
 @pytest.mark.proves("truncation-at-the-high-watermark")
 async def test_two_fast_failovers_with_unequal_tails(cluster: ReplicationCluster) -> None:
     """Reliability, "truncating to HW instead of by leader epoch". The brokers are cut off between the elections."""
-    brokers = one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
-    await cluster.topic([1, 2, 3])
+    brokers = one, two, three = await cluster.start_with_topic(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     for n in range(10):
         await one.put(b"all %d" % n)
     for it in brokers:
@@ -57,8 +56,7 @@ async def test_two_fast_failovers_with_unequal_tails(cluster: ReplicationCluster
 async def test_high_watermark_of_a_new_leader_may_be_behind_and_loses_nothing(cluster: ReplicationCluster) -> None:
     """A follower learns the high watermark one fetch late. A replica that truncated its log there when it follows
     another leader would lose acknowledged records (KIP-101, first scenario)."""
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     await one.put(b"first")
     base_offset = await one.put(b"acknowledged")
     two.unplug()
@@ -80,8 +78,7 @@ async def test_a_record_that_a_new_leader_never_had_is_no_retry_though_the_leade
 
     A replica that kept the producer state would answer the retry as stored, and the record would be lost.
     """
-    one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await one.put(b"both")
     two.unplug()
     lost = {"producer_id": 7, "sequence": 0}
@@ -104,8 +101,7 @@ async def test_answer_of_an_old_epoch_is_not_taken(cluster: ReplicationCluster) 
     """Reliability, "fetch replies of an old epoch counted": the answer arrives when the follower already has another
     leader.
     """
-    one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
-    await cluster.topic([1, 2, 3])
+    one, two, three = await cluster.start_with_topic(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await one.put(b"all")
     two.unplug()
     held = await three.hold_answers(1)
@@ -125,8 +121,7 @@ async def test_answer_of_an_old_epoch_is_not_taken(cluster: ReplicationCluster) 
 
 @pytest.mark.proves("old-leader-epoch")
 async def test_same_leader_in_a_new_epoch_does_not_have_old_answers_counted_either(cluster: ReplicationCluster) -> None:
-    one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await one.put(b"first")
     held = await two.hold_answers(1)
     one.append(b"second")
@@ -144,8 +139,7 @@ async def test_same_leader_in_a_new_epoch_does_not_have_old_answers_counted_eith
 @pytest.mark.proves("old-metadata")
 async def test_a_follower_with_a_newer_epoch_retries_until_its_leader_has_it(cluster: ReplicationCluster) -> None:
     """Reliability, "metadata older than what is known"."""
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     await one.put(b"first")
     one.store.watch_gate.clear()
     state = asyncio.create_task(cluster.elect(1))
@@ -165,8 +159,7 @@ async def test_rebooted_broker_does_not_rejoin_under_its_old_registration(cluste
 
     The last fetch of its first incarnation arrives after the second one has registered with fewer records.
     """
-    one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await one.put(b"both")
     old_epoch = two.registration.epoch
     await two.die("crash")
@@ -191,8 +184,7 @@ async def test_rebooted_broker_does_not_rejoin_under_its_old_registration(cluste
 
 @pytest.mark.proves("leader-without-the-last-records")
 async def test_the_last_replica_leads_again_with_all_records(cluster: ReplicationCluster) -> None:
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     await one.put(b"both")
     await two.die()
     await cluster.isr(1, by=1)
@@ -219,8 +211,7 @@ async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not
 
     A replica that has only the records below it lacks acknowledged ones (KIP-207, KIP-679: kafka's `isFollowerInSync`).
     """
-    one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
-    await cluster.topic([1, 2, 3])
+    one, two, three = await cluster.start_with_topic(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await one.put(b"all")
     await three.die()
     await cluster.isr(1, 2, by=1)
@@ -303,8 +294,7 @@ async def test_acknowledged_records_survive_any_two_of_three_brokers(seed: int) 
 async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_after_the_hang(
     cluster: ReplicationCluster, hangs_s: float
 ) -> None:
-    one, two, _ = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
-    await cluster.topic([1, 2, 3])
+    one, two, _ = await cluster.start_with_topic(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await one.put(b"before")
     one.disk.hold_syncs()
     begun_s = loop_time()
@@ -326,8 +316,7 @@ async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_after_the_hang(
 
 
 async def test_a_follower_whose_disk_hangs_leaves_the_isr_and_writes_continue(cluster: ReplicationCluster) -> None:
-    one, two, _ = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
-    await cluster.topic([1, 2, 3])
+    one, two, _ = await cluster.start_with_topic(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await one.put(b"before")
     two.disk.hold_syncs()
     begun_s = loop_time()
@@ -354,8 +343,7 @@ async def test_a_broker_whose_disk_hangs_leads_what_no_other_one_can(cluster: Re
 
 
 async def test_a_new_session_during_a_hang_reports_the_hang_again(cluster: ReplicationCluster) -> None:
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     await one.put(b"before")
     one.disk.hold_syncs()
     in_doubt = asyncio.create_task(one.put(b"in doubt"))
@@ -403,8 +391,7 @@ async def test_a_leader_that_cannot_use_its_files_is_replaced_at_once_and_is_in_
 async def test_a_follower_that_cannot_use_its_files_leaves_the_isr_at_once_and_does_not_come_back(
     cluster: ReplicationCluster,
 ) -> None:
-    one, two, _ = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
-    await cluster.topic([1, 2, 3])
+    one, two, _ = await cluster.start_with_topic(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await one.put(b"before")
     two.partition().take_offline("its disk gives errors")
     await until(lambda: isr_of(one) == [1, 3])
@@ -416,8 +403,7 @@ async def test_a_follower_that_cannot_use_its_files_leaves_the_isr_at_once_and_d
 
 
 async def test_no_replica_out_of_sync_is_elected_for_one_that_cannot_use_its_files(cluster: ReplicationCluster) -> None:
-    one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "1000"})
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2, **{"replica.lag.time.max.ms": "1000"})
     two.unplug()
     await until(lambda: isr_of(one) == [1])
     await one.put(b"only 1")
@@ -436,8 +422,7 @@ async def test_no_replica_out_of_sync_is_elected_for_one_that_cannot_use_its_fil
 async def test_a_broker_that_registers_again_names_the_partitions_that_went_offline(
     cluster: ReplicationCluster,
 ) -> None:
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     one.partition().take_offline("its disk gives errors")
     await cluster.role(2, 2)
     epoch = one.registration.epoch
@@ -450,8 +435,7 @@ async def test_a_broker_that_registers_again_names_the_partitions_that_went_offl
 
 
 async def test_a_store_that_cannot_be_reached_delays_the_new_leader_only(cluster: ReplicationCluster) -> None:
-    one, _ = await cluster.start(1, 2, **{"broker.session.timeout.ms": "60000"})
-    await cluster.topic([1, 2])
+    one, _ = await cluster.start_with_topic(1, 2, **{"broker.session.timeout.ms": "60000"})
     transact, fails = one.store.transact, 3
 
     async def failing(*args: object) -> int | None:

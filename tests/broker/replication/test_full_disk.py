@@ -36,8 +36,7 @@ def values(it: Replicant) -> list[bytes | None]:
 async def test_a_follower_below_the_mark_follows_and_below_half_of_it_leaves_the_isr(
     cluster: ReplicationCluster,
 ) -> None:
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     leave(two, MARK // 2)
     await one.put(b"below the mark")
     await cluster.same(1, 2)
@@ -77,8 +76,7 @@ async def test_a_full_follower_deletes_what_its_leader_has_deleted(cluster: Repl
     """The follower gets free space this way: it follows retention and DeleteRecords of the leader without new
     records.
     """
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     for n in range(4):
         await one.put(b"%d" % n)
         one.partition().log.roll()
@@ -99,8 +97,7 @@ async def test_a_full_follower_deletes_what_its_leader_has_deleted(cluster: Repl
 
 
 async def test_a_full_follower_truncates_to_its_new_leader(cluster: ReplicationCluster) -> None:
-    one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await one.put(b"both")
     two.unplug()
     one.append(b"only 1")

@@ -203,8 +203,7 @@ async def test_a_replica_that_stopped_fetching_does_not_rejoin_the_isr(cluster: 
 
     It had all records up to there, but this is no longer current.
     """
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     await one.put(b"both")
     two.unplug()
     await cluster.isr(1, by=1)

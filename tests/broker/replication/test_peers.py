@@ -119,6 +119,15 @@ async def asker(other: ScriptedPeer) -> AsyncIterator[AskingBroker]:
     await asker.peers.close()
 
 
+async def unanswered(asker: AskingBroker, other: ScriptedPeer, count: int = 1) -> list[asyncio.Task[int]]:
+    """Requests that the other broker has read and does not answer."""
+    other.answer = lambda _: None
+    asking = [asyncio.create_task(asker.ask()) for _ in range(count)]
+    while len(other.requests) < count:
+        await asyncio.sleep(0.001)
+    return asking
+
+
 async def test_requests_are_pipelined_on_one_connection(asker: AskingBroker, other: ScriptedPeer) -> None:
     assert await asyncio.gather(*(asker.ask() for _ in range(20))) == list(range(1, 21))
     assert len(other.connections) == 1
@@ -126,10 +135,7 @@ async def test_requests_are_pipelined_on_one_connection(asker: AskingBroker, oth
 
 async def test_each_api_has_a_connection_of_its_own(asker: AskingBroker, other: ScriptedPeer) -> None:
     """No request waits behind a fetch that waits for data."""
-    other.answer = lambda _: None
-    waiting = asyncio.create_task(asker.ask())
-    while not other.requests:
-        await asyncio.sleep(0.001)
+    (waiting,) = await unanswered(asker, other)
     with pytest.raises(TimeoutError):
         await asker.peers.call(2, 27, 1, APIS[27].request(markers=[]), 20)
     assert [number for number, _ in other.requests] == [0, 1]
@@ -170,10 +176,7 @@ async def test_garbage_ends_the_connection_and_not_the_broker(
 
 
 async def test_waiting_requests_fail_when_the_connection_is_lost(asker: AskingBroker, other: ScriptedPeer) -> None:
-    other.answer = lambda _: None
-    asking = [asyncio.create_task(asker.ask()) for _ in range(3)]
-    while len(other.requests) < 3:
-        await asyncio.sleep(0.001)
+    asking = await unanswered(asker, other, 3)
     other.connections[0].transport.abort()
     errors = await asyncio.gather(*asking, return_exceptions=True)
     assert [type(error) for error in errors] == [ConnectionResetError] * 3
@@ -184,10 +187,7 @@ async def test_waiting_requests_fail_when_the_connection_is_lost(asker: AskingBr
 @pytest.mark.proves("restarted-broker-in-sync")
 async def test_a_restarted_broker_gets_a_new_connection(asker: AskingBroker, other: ScriptedPeer) -> None:
     """An answer of the former process must not count for the new one."""
-    other.answer = lambda _: None
-    asking = asyncio.create_task(asker.ask())
-    while not other.requests:
-        await asyncio.sleep(0.001)
+    (asking,) = await unanswered(asker, other)
     successor = ScriptedPeer()
     asker.register(2, await successor.listen())
     with pytest.raises(ConnectionResetError, match="stopped or restarted"):
@@ -232,10 +232,7 @@ async def test_an_unreachable_broker_is_not_dialled_for_every_request(asker: Ask
 
 
 async def test_a_cancelled_request_does_not_delay_others(asker: AskingBroker, other: ScriptedPeer) -> None:
-    other.answer = lambda _: None
-    asking = asyncio.create_task(asker.ask())
-    while not other.requests:
-        await asyncio.sleep(0.001)
+    (asking,) = await unanswered(asker, other)
     asking.cancel()
     await asyncio.wait((asking,))
     other.answer = good_answer
@@ -245,10 +242,7 @@ async def test_a_cancelled_request_does_not_delay_others(asker: AskingBroker, ot
 
 
 async def test_close_ends_everything(asker: AskingBroker, other: ScriptedPeer) -> None:
-    other.answer = lambda _: None
-    asking = asyncio.create_task(asker.ask())
-    while not other.requests:
-        await asyncio.sleep(0.001)
+    (asking,) = await unanswered(asker, other)
     await asker.peers.close()
     with pytest.raises(ConnectionResetError, match="this broker is stopping"):
         await asking

@@ -13,8 +13,7 @@ from semel_storage.disk.memory_disk import MemoryDisk
 
 
 async def test_acknowledged_records_are_on_all_replicas_in_sync(cluster: ReplicationCluster) -> None:
-    one, two, three = await cluster.start(1, 2, 3)
-    await cluster.topic([1, 2, 3])
+    one, two, three = await cluster.start_with_topic(1, 2, 3)
     for n in range(20):
         await one.put(b"record %d" % n)
         assert min(it.partition().durable_end for it in (one, two, three)) == n + 1
@@ -24,8 +23,7 @@ async def test_acknowledged_records_are_on_all_replicas_in_sync(cluster: Replica
 async def test_record_is_not_committed_before_the_slowest_replica_in_sync_has_synced_it(
     cluster: ReplicationCluster,
 ) -> None:
-    one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2, **{"replica.lag.time.max.ms": "60000"})
     await one.put(b"both")
     two.disk.hold_syncs()
     _, end = one.append(b"one")
@@ -66,8 +64,7 @@ async def test_transactions_are_replicated_with_all_that_is_known_of_them(cluste
 
 
 async def test_high_watermark_and_log_start_reach_followers(cluster: ReplicationCluster) -> None:
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     for n in range(10):
         await one.put(b"%d" % n)
     one.partition().delete_records(4)
@@ -77,8 +74,7 @@ async def test_high_watermark_and_log_start_reach_followers(cluster: Replication
 
 
 async def test_replica_that_was_away_catches_up_and_comes_back_into_the_isr(cluster: ReplicationCluster) -> None:
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     await one.put(b"both")
     await two.die()
     await cluster.isr(1, by=1)
@@ -133,8 +129,7 @@ async def test_replica_that_begins_anew_knows_the_producers_of_deleted_records(c
 
 
 async def test_replica_that_lost_its_disk_gets_everything_again(cluster: ReplicationCluster) -> None:
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     for n in range(20):
         await one.put(b"%d" % n)
     await two.die()
@@ -158,8 +153,7 @@ async def test_quiet_partitions_stay_in_sync(cluster: ReplicationCluster) -> Non
 
 
 async def test_replica_that_lags_is_taken_out_and_does_not_hold_up_the_others(cluster: ReplicationCluster) -> None:
-    one, two, three = await cluster.start(1, 2, 3)
-    await cluster.topic([1, 2, 3])
+    one, two, three = await cluster.start_with_topic(1, 2, 3)
     await one.put(b"all")
     three.disk.hold_syncs()
     await one.put(b"two of three")
@@ -171,8 +165,7 @@ async def test_replica_that_lags_is_taken_out_and_does_not_hold_up_the_others(cl
 
 
 async def test_topic_that_is_deleted_and_made_anew_is_another_one(cluster: ReplicationCluster) -> None:
-    one, two = await cluster.start(1, 2)
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2)
     for n in range(10):
         await one.put(b"old %d" % n)
     await one.topics.delete("t")
@@ -203,8 +196,7 @@ async def test_new_partitions_are_followed_at_once_although_a_fetch_waits(cluste
 
 
 async def test_catching_up_is_throttled_and_being_in_sync_is_not(cluster: ReplicationCluster) -> None:
-    one, two = await cluster.start(1, 2, **{"replication.quota.bytes.per.second": "100000"})
-    await cluster.topic([1, 2])
+    one, two = await cluster.start_with_topic(1, 2, **{"replication.quota.bytes.per.second": "100000"})
     await two.die()
     await cluster.isr(1, by=1)
     for _ in range(100):

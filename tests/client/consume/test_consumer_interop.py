@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 from client.consume.test_consumer import grow
 from client.consuming import Reader, produce, until
-from client.group.test_group import member_of
+from client.group.members import CLASSIC, member_of
 
 pytestmark = pytest.mark.real_time
 
@@ -91,7 +91,7 @@ CASES = [
 
 @pytest.mark.parametrize(("foreign", "strategy"), CASES)
 async def test_semel_leads_a_foreign_member(wide: str, foreign: Foreign, strategy: str) -> None:
-    async with Reader(member_of(wide, partition_assignment_strategy=[strategy])) as ours:
+    async with Reader(member_of(wide, **CLASSIC, partition_assignment_strategy=[strategy])) as ours:
         await until(lambda: len(ours.consumer.assignment()) == 6)
         async with foreign(wide, strategy) as share:
             await until(lambda: (len(ours.consumer.assignment()), share()) == (3, 3), timeout_s=15)
@@ -102,6 +102,6 @@ async def test_semel_leads_a_foreign_member(wide: str, foreign: Foreign, strateg
 async def test_a_foreign_member_leads_semel(wide: str, foreign: Foreign, strategy: str) -> None:
     async with foreign(wide, strategy) as share:
         await until(lambda: share() == 6, timeout_s=15)
-        async with Reader(member_of(wide, partition_assignment_strategy=[strategy])) as ours:
+        async with Reader(member_of(wide, **CLASSIC, partition_assignment_strategy=[strategy])) as ours:
             await until(lambda: (len(ours.consumer.assignment()), share()) == (3, 3), timeout_s=15)
         await until(lambda: share() == 6, timeout_s=15)

@@ -1,126 +1,40 @@
-"""Members of one group of the consumer protocol (KIP-848) against a real broker, while members come, go and crash.
+"""Members of one group of the consumer protocol (KIP-848) against a real broker: what differs from the classic one.
 
-Against Apache Kafka the times below need the settings that docs/with-apache-kafka.md shows.
+The rest is in test_both_protocols.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
-from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.consumers import HeartbeatingMember as RawConsumer
 from broker.harness import Harness
-from client.consume.test_consumer import grow, numbers
+from client.consume.test_consumer import numbers
 from client.consuming import Reader, produce, take, tp, until
-from client.group.test_group import ListenerCalls, shares, spread
-from semel import ConsumerRebalanceListener, NewTopic, Producer, TopicPartition
-from semel._edge import Edge
-from semel._group.consumer_group import ConsumerGroup
+from client.group import members
+from client.group.members import CONSUMER, TIMES, ListenerCalls, create, group_of, shares, spread
+from semel import Producer, TopicPartition
 from semel._group.consumer_member import State
 from semel._group.offsets import Membership, Offsets
-from semel._net.connection import connect
-from semel.admin import Admin
 from semel.consumer import Consumer
 from semel.errors import CommitFailedError, GroupIdNotFound, UnsupportedAssignorError, UnsupportedVersionError
 from semel.structs import OffsetAndMetadata
-from semel_protocol.errors import ErrorCode
-from semel_protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from support.against import OutsideBroker, outside
+from support.against import OutsideBroker
 
-TIMES = {
-    "group_consumer_min_heartbeat_interval_ms": "100",
-    "group_consumer_heartbeat_interval_ms": "200",
-    "group_consumer_min_session_timeout_ms": "1000",
-    "group_consumer_session_timeout_ms": "3000",
-}
-SESSION_S = 3
+pytestmark = pytest.mark.usefixtures("consumer_protocol")
 
+member_of = partial(members.member_of, **CONSUMER)
 
-@pytest.fixture
-async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness | OutsideBroker]:
-    """A broker that serves the consumer protocol, with short sessions."""
-    if there := outside(request):
-        if not await serves_the_protocol(there):
-            pytest.skip("this broker does not serve the consumer protocol of KIP-848")
-        yield there
-        await there.close()
-        return
-    harness = Harness(tmp_path / "data", **TIMES)
-    await harness.start()
-    try:
-        yield harness
-    finally:
-        await harness.stop()
-
-
-async def serves_the_protocol(broker: OutsideBroker) -> bool:
-    """Kafka 3.9 names the API in ApiVersions and refuses it."""
-    connection = await connect(Edge(), "127.0.0.1", broker.port, client_id="looking", timeout_ms=5000)
-    leave = ConsumerGroupHeartbeatRequest(group_id="g", member_id="stranger", member_epoch=-1)
-    try:
-        if not connection.serves(ConsumerGroupHeartbeatRequest):
-            return False
-        answer = await connection.request(leave, timeout_ms=5000)
-        return bool(answer.error_code != ErrorCode.UNSUPPORTED_VERSION)
-    finally:
-        connection.close()
-
-
-@pytest.fixture
-async def wide(bootstrap: str) -> str:
-    """A topic `t` of six partitions."""
-    await create(bootstrap, t=6)
-    await produce(bootstrap, [b"0"])
-    return bootstrap
-
-
-async def create(bootstrap: str, **partitions: int) -> None:
-    async with Admin(bootstrap_servers=bootstrap) as admin:
-        await admin.create_topics([NewTopic(name, count) for name, count in partitions.items()])
-
-
-def member_of(bootstrap: str, *topics: str, **settings: object) -> Consumer:
-    merged = {
-        "group_id": "g",
-        "group_protocol": "consumer",
-        "auto_offset_reset": "earliest",
-        "rebalance_timeout_ms": 3000,
-        "fetch_max_wait_ms": 100,
-        "retry_backoff_ms": 20,
-        **settings,
-    }
-    return Consumer(*(topics or ("t",)), bootstrap_servers=bootstrap, **merged)  # type: ignore[arg-type]
-
-
-def group_of(consumer: Consumer) -> ConsumerGroup:
-    assert isinstance(consumer._group, ConsumerGroup)
-    return consumer._group
+SESSION_S = int(TIMES["group_consumer_session_timeout_ms"]) // 1000
 
 
 def sent_regex(consumer: Consumer) -> str:
     return group_of(consumer)._subscribed(True).regex
-
-
-async def test_three_members_one_leaves_one_joins_and_every_record_is_read_once(wide: str) -> None:
-    async with Reader(member_of(wide)) as one, Reader(member_of(wide)) as two, Reader(member_of(wide)) as three:
-        await until(lambda: shares(one, two, three) == [2, 2, 2])
-        await spread(wide, numbers(1, 100))
-        await until(lambda: sum(len(r.values) for r in (one, two, three)) >= 100)
-        await three.stop()
-        await until(lambda: shares(one, two) == [3, 3])
-        await spread(wide, numbers(100, 200))
-        async with Reader(member_of(wide)) as four:
-            await until(lambda: shares(one, two, four) == [2, 2, 2])
-            await spread(wide, numbers(200, 300))
-            await until(lambda: sum(len(r.values) for r in (one, two, three, four)) >= 300)
-            read = Counter(one.values + two.values + three.values + four.values)
-    assert sorted(read, key=int) == numbers(0, 300)
-    assert set(read.values()) == {1}
 
 
 async def test_only_partitions_that_move_are_revoked(wide: str) -> None:
@@ -138,15 +52,6 @@ async def test_only_partitions_that_move_are_revoked(wide: str) -> None:
         await until(lambda: shares(one) == [6])
     assert sorted(p for what, partitions in listener.calls if what == "revoked" for p in partitions[:6])[-1] == tp(5)
     assert "lost" not in [what for what, _ in listener.calls]
-
-
-async def test_a_member_that_crashes_is_replaced_after_its_session(wide: str) -> None:
-    async with Reader(member_of(wide)) as one:
-        two = Reader(member_of(wide))
-        async with two:
-            await until(lambda: shares(one, two) == [3, 3])
-            await two.crash()
-            await until(lambda: shares(one) == [6])
 
 
 async def test_partitions_are_not_revoked_while_their_records_are_processed(wide: str) -> None:
@@ -220,22 +125,6 @@ async def test_a_member_that_the_coordinator_removed_loses_its_partitions_and_co
         await until(lambda: one.values[-1] == b"1")
 
 
-async def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(wide: str) -> None:
-    listener = ListenerCalls()
-    watcher = member_of(wide, group_instance_id="w")
-    watcher.subscribe(["t"], listener=listener)
-    async with Reader(watcher) as one:
-        two = Reader(member_of(wide, group_instance_id="s"))
-        async with two:
-            await until(lambda: shares(one, two) == [3, 3])
-            had = two.consumer.assignment()
-        told = len(listener.calls)
-        async with Reader(member_of(wide, group_instance_id="s")) as again:
-            await until(lambda: shares(again) == [3])
-            assert again.consumer.assignment() == had
-            assert len(listener.calls) == told
-
-
 async def test_a_second_owner_of_an_instance_id_waits_for_the_first(wide: str) -> None:
     first = Reader(member_of(wide, group_instance_id="s"))
     async with first:
@@ -275,17 +164,6 @@ async def test_a_pattern_that_brokers_cannot_read_is_evaluated_by_the_client(
         assert sent_regex(consumer) == ""
 
 
-async def test_new_partitions_of_a_topic_are_shared_out(bootstrap: str) -> None:
-    await create(bootstrap, t=1)
-    await produce(bootstrap, [b"0"])
-    async with Reader(member_of(bootstrap, metadata_max_age_ms=100)) as one:
-        await until(lambda: shares(one) == [1])
-        await grow(bootstrap, 4)
-        await until(lambda: shares(one) == [4], timeout_s=20)
-        await produce(bootstrap, [b"1"], partition=3)
-        await until(lambda: sorted(one.values) == [b"0", b"1"])
-
-
 async def test_subscribing_to_other_topics_moves_the_member(wide: str) -> None:
     await create(wide, u=1)
     await produce(wide, [b"u"], topic="u")
@@ -317,26 +195,6 @@ async def test_a_subscription_that_is_changed_back_reads_on(wide: str) -> None:
         assert shares(one) == [6]
 
 
-async def test_a_listener_seeks_before_the_first_record_and_commits_before_the_last_moment(wide: str) -> None:
-    await produce(wide, numbers(1, 10))
-
-    class SeekingListener(ConsumerRebalanceListener):
-        async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-            if assigned:
-                consumer.seek(tp(0), 5)
-                assert await consumer.position(tp(1)) == 0
-
-        async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-            await consumer.commit({tp(0): 8})
-
-    consumer = member_of(wide, enable_auto_commit=False)
-    consumer.subscribe(["t"], listener=SeekingListener())
-    async with consumer:
-        assert (await consumer.getone()).offset == 5
-    async with member_of(wide, enable_auto_commit=False) as after:
-        assert await after.committed(tp(0)) == 8
-
-
 async def test_a_commit_with_the_epoch_before_succeeds_after_a_heartbeat(
     wide: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,33 +222,6 @@ async def test_a_commit_of_a_partition_that_moved_fails_by_name(wide: str) -> No
         moved = next(iter(two.consumer.assignment()))
         with pytest.raises(CommitFailedError, match="not assigned"):
             await one.commit({moved: 1})
-
-
-async def test_commits_go_through_while_others_join(wide: str) -> None:
-    await spread(wide, numbers(1, 3000))
-    one = member_of(wide, enable_auto_commit=False)
-    await one.start()
-    outcomes: Counter[str] = Counter()
-    enough = asyncio.Event()
-
-    async def work() -> None:
-        while not enough.is_set():
-            for partition, rows in (await one.getmany(timeout_ms=50, max_records=2)).items():
-                try:
-                    await one.commit({partition: rows[-1].offset + 1})
-                    outcomes["committed"] += 1
-                except CommitFailedError:
-                    outcomes["moved"] += 1
-
-    working = asyncio.create_task(work())
-    for _ in range(2):
-        async with Reader(member_of(wide, enable_auto_commit=False)) as two:
-            await until(lambda: len(two.consumer.assignment()) == 3)
-        await until(lambda: len(one.assignment()) == 6)
-    enough.set()
-    await asyncio.wait_for(working, 5)
-    assert outcomes["committed"] > 0
-    await one.stop()
 
 
 async def test_kip447_a_transaction_of_a_member_counts_once_and_one_with_an_old_epoch_fails(wide: str) -> None:
@@ -444,21 +275,6 @@ async def test_a_broker_without_the_protocol_is_named_with_what_to_do(tmp_path: 
             await member_of(f"127.0.0.1:{harness.port}").start()
     finally:
         await harness.stop()
-
-
-async def test_a_broker_restart_causes_no_rebalance(wide: str, broker: Harness) -> None:
-    broker.settings["port"] = str(broker.port)
-    listener = ListenerCalls()
-    watcher = member_of(wide)
-    watcher.subscribe(["t"], listener=listener)
-    async with Reader(watcher) as one, Reader(member_of(wide)) as two:
-        await until(lambda: shares(one, two) == [3, 3])
-        told = len(listener.calls)
-        await broker.restart()
-        await spread(wide, numbers(1, 30))
-        await until(lambda: len(one.values + two.values) >= 30, timeout_s=15)
-        assert len(listener.calls) == told
-        assert sorted(one.values + two.values, key=int) == numbers(0, 30)
 
 
 async def test_cancelling_start_leaves_nothing_behind_and_does_not_disturb_the_owner(wide: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from broker.consumers import HeartbeatingMember as RawConsumer
 from broker.harness import Harness
 from client.consuming import Reader, produce, until
-from client.group.test_consumer_protocol import TIMES, create, group_of, member_of
+from client.group.members import CONSUMER, TIMES, create, group_of, member_of
 from semel import ConsumerRebalanceListener, TopicPartition
 from semel._net.pool import ConnectionPurpose
 from semel.consumer import Consumer
@@ -76,7 +76,7 @@ class RandomGroup:
     async def join(self) -> None:
         self.names += 1
         instance = f"s{self.names}" if self.rng.random() < 0.3 else None
-        consumer = member_of(self.bootstrap, group_instance_id=instance, auto_commit_interval_ms=500)
+        consumer = member_of(self.bootstrap, **CONSUMER, group_instance_id=instance, auto_commit_interval_ms=500)
         owners = PartitionOwners(self.owned, self.rng)
         consumer.subscribe(self.rng.choice(SUBSCRIPTIONS), listener=owners)
         reader = Reader(consumer)

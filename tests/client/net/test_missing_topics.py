@@ -14,9 +14,12 @@ from semel.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
+UNHURRIED = {**QUICK, "retry_backoff_ms": 100, "retry_backoff_max_ms": 200}
+"""For tests that wait for many seconds: with the backoff of `QUICK` each second costs hundreds of requests."""
+
 
 def settings(broker: FakeBroker, **more: Any) -> dict[str, Any]:
-    return {"bootstrap_servers": broker.address, **QUICK, **more}
+    return {"bootstrap_servers": broker.address, **UNHURRIED, **more}
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

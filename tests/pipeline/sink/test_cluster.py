@@ -40,14 +40,6 @@ def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
         yield made
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    broker = BrokerProcess(tmp_path / "data", **{"num.partitions": "2", "durability": "os"})
-    broker.start()
-    yield broker
-    broker.stop()
-
-
 def executor_of(worker: int) -> psutil.Process:
     """The Java process whose Python worker this is: the parent of the daemon that forked it."""
     daemon = psutil.Process(worker).parent()

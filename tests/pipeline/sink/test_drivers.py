@@ -7,7 +7,6 @@ One driver runs a query for every point at once. The fault happens when all quer
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,6 @@ HELD = [*(QueryFault(point, 1, "hold") for point in POINTS), QueryFault("before-
 
 SEMEL_ONLY = pytest.mark.semel_only("the sink is exactly once by transaction groups (BeginTransactionGroup, API 20001)")
 pytestmark = [SEMEL_ONLY, pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    broker = BrokerProcess(tmp_path / "data", **{"num.partitions": "2", "durability": "os"})
-    broker.start()
-    yield broker
-    broker.stop()
 
 
 def run_to_the_end(address: str, driver: PipelineDriver) -> None:

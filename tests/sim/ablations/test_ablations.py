@@ -19,7 +19,7 @@ CAUGHT_MIN = 30
 QUICK = 10
 RUNS_AGAIN_MIN, RUNS_AGAIN_MAX = 30, 150
 """Runs without a safeguard whose plan is stale: three times as many as it took once, within these bounds."""
-SLOW = {"refused batches come first", "recovered bytes are synced"}
+SLOW = {"refused batches come first", "recovered bytes are synced", "atomic replacement"}
 """Their runs take ten seconds and more."""
 
 FINDINGS = record.load()

@@ -5,6 +5,7 @@ minute.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
@@ -41,6 +42,7 @@ class Issuer:
         self.delay_s = 0.0
         self.reads = 0
         self.log = EventLog()
+        self.followers: list[IssuerKeys] = []
 
     async def read(self, location: str, ca_file: str) -> bytes:
         self.reads += 1
@@ -52,7 +54,24 @@ class Issuer:
 
     def followed(self) -> IssuerKeys:
         world = World(now_ms=lambda: NOW_MS, monotonic=loop_time, rng=Random(), disk=OsDisk(), log=self.log)
-        return IssuerKeys(SETTINGS, self.read, world)
+        self.followers.append(IssuerKeys(SETTINGS, self.read, world))
+        return self.followers[-1]
+
+
+@pytest.fixture
+async def there() -> AsyncIterator[Issuer]:
+    made = Issuer()
+    yield made
+    for keys in made.followers:
+        await keys.close()
+
+
+@pytest.fixture
+async def keys(there: Issuer) -> IssuerKeys:
+    """Keys that were read from the issuer once."""
+    keys = there.followed()
+    await keys.start()
+    return keys
 
 
 async def reason(keys: IssuerKeys, text: str) -> str:
@@ -61,32 +80,23 @@ async def reason(keys: IssuerKeys, text: str) -> str:
     return caught.value.reason
 
 
-async def test_keys_are_read_at_the_start_and_again_after_the_interval() -> None:
-    there = Issuer()
-    keys = there.followed()
-    await keys.start()
+async def test_keys_are_read_at_the_start_and_again_after_the_interval(there: Issuer, keys: IssuerKeys) -> None:
     assert (await keys.check(token())).user == "alice"
     await asyncio.sleep(3_599)
     assert there.reads == 1
     await asyncio.sleep(2)
     assert there.reads == 2
-    await keys.close()
 
 
-async def test_keys_that_were_read_stay_in_use_while_the_issuer_is_away() -> None:
-    there = Issuer()
-    keys = there.followed()
-    await keys.start()
+async def test_keys_that_were_read_stay_in_use_while_the_issuer_is_away(there: Issuer, keys: IssuerKeys) -> None:
     there.error = "away"
     await asyncio.sleep(3 * 3_600 + 1)
     assert there.reads == 4
     assert (await keys.check(token())).user == "alice"
     assert {line["error"] for line in there.log.of("jwks_not_loaded")} == {"away"}
-    await keys.close()
 
 
-async def test_a_broker_starts_without_its_issuer_and_refuses_all_tokens_until_it_answers() -> None:
-    there = Issuer()
+async def test_a_broker_starts_without_its_issuer_and_refuses_all_tokens_until_it_answers(there: Issuer) -> None:
     there.error = "away"
     keys = there.followed()
     await keys.start()
@@ -94,35 +104,23 @@ async def test_a_broker_starts_without_its_issuer_and_refuses_all_tokens_until_i
     there.error = ""
     await asyncio.sleep(11)
     assert (await keys.check(token())).user == "alice"
-    await keys.close()
 
 
-async def test_a_key_that_is_no_longer_published_is_no_longer_accepted() -> None:
-    there = Issuer()
-    keys = there.followed()
-    await keys.start()
+async def test_a_key_that_is_no_longer_published_is_no_longer_accepted(there: Issuer, keys: IssuerKeys) -> None:
     there.keys = [public(issuer.ec_key(), "k2")]
     await asyncio.sleep(3_601)
     assert await reason(keys, token()) == "unknown_key"
     assert (await keys.check(token(issuer.ec_key(), "ES256", header={"kid": "k2"}))).user == "alice"
-    await keys.close()
 
 
-async def test_a_new_key_is_found_at_once() -> None:
-    there = Issuer()
-    keys = there.followed()
-    await keys.start()
+async def test_a_new_key_is_found_at_once(there: Issuer, keys: IssuerKeys) -> None:
     new = RSAKey.generate_key(2048)
     there.keys.append(public(new, "k2"))
     assert (await keys.check(token(new, header={"kid": "k2"}))).user == "alice"
     assert there.reads == 2
-    await keys.close()
 
 
-async def test_unknown_keys_cause_one_request_a_minute_at_most() -> None:
-    there = Issuer()
-    keys = there.followed()
-    await keys.start()
+async def test_unknown_keys_cause_one_request_a_minute_at_most(there: Issuer, keys: IssuerKeys) -> None:
     for number in range(1_000):
         with pytest.raises(UnknownKeyError):
             await keys.check(token(header={"kid": f"made-up-{number % 7}"}))
@@ -130,13 +128,9 @@ async def test_unknown_keys_cause_one_request_a_minute_at_most() -> None:
     await asyncio.sleep(UNKNOWN_KEY_PAUSE_S + 1)
     assert await reason(keys, token(header={"kid": "made-up"})) == "unknown_key"
     assert there.reads == 3
-    await keys.close()
 
 
-async def test_clients_at_the_same_time_wait_for_one_request() -> None:
-    there = Issuer()
-    keys = there.followed()
-    await keys.start()
+async def test_clients_at_the_same_time_wait_for_one_request(there: Issuer, keys: IssuerKeys) -> None:
     there.delay_s = 3
     new = RSAKey.generate_key(2048)
     there.keys.append(public(new, "k2"))
@@ -144,13 +138,9 @@ async def test_clients_at_the_same_time_wait_for_one_request() -> None:
     found = await asyncio.gather(*(keys.check(text) for _ in range(20)))
     assert {each.user for each in found} == {"alice"}
     assert there.reads == 2
-    await keys.close()
 
 
-async def test_a_client_that_goes_away_does_not_stop_the_request_of_the_others() -> None:
-    there = Issuer()
-    keys = there.followed()
-    await keys.start()
+async def test_a_client_that_goes_away_does_not_stop_the_request_of_the_others(there: Issuer, keys: IssuerKeys) -> None:
     there.delay_s = 3
     new = RSAKey.generate_key(2048)
     there.keys.append(public(new, "k2"))
@@ -159,15 +149,12 @@ async def test_a_client_that_goes_away_does_not_stop_the_request_of_the_others()
     await asyncio.sleep(1)
     first.cancel()
     assert (await second).user == "alice"
-    await keys.close()
 
 
-async def test_bad_keys_of_the_issuer_are_in_the_log() -> None:
-    there = Issuer()
+async def test_bad_keys_of_the_issuer_are_in_the_log(there: Issuer) -> None:
     there.keys.append(public(issuer.rsa_key(1024), "weak"))
     keys = there.followed()
     await keys.start()
     (line,) = there.log.of("jwks_loaded")
     assert line["keys"] == ["k1"]
     assert "it has 1024 bits" in line["ignored"][0]
-    await keys.close()

@@ -13,9 +13,8 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.coordination.engine import FifoLock
 from semel_broker.groups.consumer.model import ConsumerGroup
-from semel_broker.groups.embedded import assignment_of, subscription_of
+from semel_broker.groups.embedded import assignment_of, owned_by, subscribed_topics, subscription_of
 from semel_broker.groups.offsets import GroupOffsets
-from semel_broker.groups.subscription import subscribed_topics
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) of the assignors that a member supports, in the order of its preference."""
@@ -304,7 +303,7 @@ class Group(msgspec.Struct, kw_only=True):
         assigned = assignment_of(member.assignment)
         if subscription is None or assigned is None:
             return frozenset()
-        given_up = frozenset(subscription.owned).difference(assigned)
+        given_up = frozenset(owned_by(subscription)).difference(assigned)
         if given_up and (read := self.topics_read()) is not None:
             given_up = frozenset(place for place in given_up if place[0] in read)
         for other in self.members.values() if given_up else ():

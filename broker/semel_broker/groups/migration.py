@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from semel_protocol.consumer_protocol import Subscription, version_of
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.groups.consumer.model import (
@@ -33,13 +34,7 @@ from semel_broker.groups.consumer.model import (
 )
 from semel_broker.groups.consumer.model import Member as ConsumerMember
 from semel_broker.groups.consumer.requests import JOIN, Catalog, Heartbeat
-from semel_broker.groups.embedded import (
-    EmbeddedSubscription,
-    NamedPlaces,
-    assignment_of,
-    encoded_assignment,
-    subscription_of,
-)
+from semel_broker.groups.embedded import NamedPlaces, assignment_of, encoded_assignment, owned_by, subscription_of
 from semel_broker.groups.group import CONSUMER, ClassicMember, Group, GroupState
 from semel_broker.groups.requests import Join
 
@@ -95,7 +90,7 @@ def upgraded(group: Group, catalog: Catalog) -> tuple[Change, ...]:
         changes.append(SetMember(member.member_id, _consumer_member(member, subscription)))
         changes.append(SetTarget(member.member_id, assigned[member.member_id]))
         # What it owned at its last JoinGroup it may still be revoking: cooperative members revoke after SyncGroup.
-        revoking = _places(subscription.owned, catalog) - taken
+        revoking = _places(owned_by(subscription), catalog) - taken
         taken |= revoking
         current = Current(
             epoch=group.generation_id,
@@ -108,7 +103,7 @@ def upgraded(group: Group, catalog: Catalog) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _read(group: Group, member: ClassicMember) -> tuple[EmbeddedSubscription, NamedPlaces]:
+def _read(group: Group, member: ClassicMember) -> tuple[Subscription, NamedPlaces]:
     name = group.protocol if group.protocol is not None else member.protocols[0][0]
     subscription, assigned = subscription_of(member.metadata_for(name)), assignment_of(member.assignment)
     if subscription is None or assigned is None:
@@ -120,7 +115,7 @@ def _read(group: Group, member: ClassicMember) -> tuple[EmbeddedSubscription, Na
     return subscription, assigned
 
 
-def _consumer_member(member: ClassicMember, subscription: EmbeddedSubscription) -> ConsumerMember:
+def _consumer_member(member: ClassicMember, subscription: Subscription) -> ConsumerMember:
     return ConsumerMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -160,9 +155,9 @@ def as_heartbeat(group: ConsumerGroup, ask: Join, catalog: Catalog) -> Heartbeat
         client_id=ask.client_id,
         client_host=ask.client_host,
         rebalance_timeout_ms=ask.rebalance_timeout_ms,
-        topics=subscription.topics,
+        topics=tuple(subscription.topics),
         regex="",
-        owned=_places(subscription.owned, catalog),
+        owned=_places(owned_by(subscription), catalog),
         classic=Classic(ask.session_timeout_ms, ask.protocols),
     )
 
@@ -172,10 +167,10 @@ def embedded_assignment(group: ConsumerGroup, member_id: str) -> bytes:
     classic = group.members[member_id].classic
     assert classic is not None
     names = {facts.topic_id: name for name, facts in group.topics.items()}
-    subscription = subscription_of(classic.protocols[0][1])
+    metadata = classic.protocols[0][1]
     places = group.current(member_id).assigned
     return encoded_assignment(
-        subscription.version if subscription is not None else 0,
+        version_of(metadata) if subscription_of(metadata) is not None else 0,
         [(names[topic_id], partition) for topic_id, partition in places if topic_id in names],
     )
 

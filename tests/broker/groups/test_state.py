@@ -2,10 +2,11 @@
 
 import pytest
 from broker.groups.group_state_driver import REBALANCE_MS, SESSION_MS, GroupStateDriver
-from semel_broker.groups.embedded import encoded_assignment, encoded_subscription
+from semel_broker.groups.embedded import encoded_assignment
 from semel_broker.groups.group import NEXT, GroupState
 from semel_broker.groups.state import AWAITED_MS
 from semel_protocol.errors import ErrorCode, KafkaError
+from support.embedded import encoded_subscription
 
 ANY = GroupState
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-from semel_protocol.consumer_protocol import Subscription, version_of
+from semel_protocol.consumer_protocol import PROTOCOL_TYPE, Subscription, version_of
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.groups.classic.group import ClassicMember, ClassicMembership, GroupState
 from semel_broker.groups.consumer.model import (
     LEFT_STATIC,
     NOTHING,
@@ -35,32 +35,22 @@ from semel_broker.groups.consumer.model import (
 from semel_broker.groups.consumer.model import Member as ConsumerMember
 from semel_broker.groups.consumer.requests import JOIN, Catalog, Heartbeat
 from semel_broker.groups.embedded import NamedPlaces, assignment_of, encoded_assignment, owned_by, subscription_of
-from semel_broker.groups.group import CONSUMER, ClassicMember, Group, GroupState
 from semel_broker.groups.requests import Join
 
 UPGRADES = "upgrade", "bidirectional"
 DOWNGRADES = "downgrade", "bidirectional"
 
 
-class Downgrade(msgspec.Struct, frozen=True, kw_only=True):
-    """The group in the classic protocol, with all its members."""
-
-    group_id: str
-    generation_id: int
-    protocol: str
-    members: list[ClassicMember]
-
-
 # --- into the consumer protocol ---------------------------------------------------------------------------------------
 
 
-def check_upgrade(group: Group, policy: str, size_max: int) -> None:
+def check_upgrade(group: ClassicMembership, policy: str, size_max: int) -> None:
     """Whether a classic group may become one of the consumer protocol. Raises GROUP_ID_NOT_FOUND."""
     if group.state is GroupState.EMPTY:
         return
     if policy not in UPGRADES:
         why = f"group.consumer.migration.policy is {policy}: set it to upgrade, or stop its members"
-    elif group.protocol_type != CONSUMER:
+    elif group.protocol_type != PROTOCOL_TYPE:
         why = f"its members have the protocol type {group.protocol_type!r}: choose another group.id"
     elif len(group.members) > size_max:
         why = f"it has more members than group.consumer.max.size = {size_max}: stop some of them"
@@ -69,7 +59,7 @@ def check_upgrade(group: Group, policy: str, size_max: int) -> None:
     raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{group.group_id} stays a classic group, because {why}")
 
 
-def upgraded(group: Group, catalog: Catalog) -> tuple[Change, ...]:
+def upgraded(group: ClassicMembership, catalog: Catalog) -> tuple[Change, ...]:
     """The changes that carry a classic group into the consumer protocol; none for a group without members.
 
     A member that has never been in a generation owns nothing, and joins again. Raises GROUP_ID_NOT_FOUND if the
@@ -103,7 +93,7 @@ def upgraded(group: Group, catalog: Catalog) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _read(group: Group, member: ClassicMember) -> tuple[Subscription, NamedPlaces]:
+def _read(group: ClassicMembership, member: ClassicMember) -> tuple[Subscription, NamedPlaces]:
     name = group.protocol if group.protocol is not None else member.protocols[0][0]
     subscription, assigned = subscription_of(member.metadata_for(name)), assignment_of(member.assignment)
     if subscription is None or assigned is None:
@@ -133,7 +123,8 @@ def _consumer_member(member: ClassicMember, subscription: Subscription) -> Consu
 
 def as_heartbeat(group: ConsumerGroup, ask: Join, catalog: Catalog) -> Heartbeat:
     """A JoinGroup as a request of the consumer protocol. Raises INCONSISTENT_GROUP_PROTOCOL."""
-    subscription = subscription_of(ask.protocols[0][1]) if ask.protocol_type == CONSUMER and ask.protocols else None
+    is_consumer = ask.protocol_type == PROTOCOL_TYPE and ask.protocols
+    subscription = subscription_of(ask.protocols[0][1]) if is_consumer else None
     others = [
         member.classic.protocols
         for member in group.members.values()
@@ -178,10 +169,10 @@ def embedded_assignment(group: ConsumerGroup, member_id: str) -> bytes:
 # --- into the classic protocol ----------------------------------------------------------------------------------------
 
 
-def downgraded(group: ConsumerGroup, generation_id: int, policy: str, size_max: int) -> Downgrade | None:
+def downgraded(group: ConsumerGroup, generation_id: int, policy: str, size_max: int) -> ClassicMembership | None:
     """The group in the classic protocol, if it may change to it: it has members, all of them classic.
 
-    `members` have no deadlines yet (`expires_ms`).
+    The members have no deadlines yet (`expires_ms`).
     """
     members = list(group.members.values())
     classics = [member.classic for member in members if member.classic is not None]
@@ -190,12 +181,10 @@ def downgraded(group: ConsumerGroup, generation_id: int, policy: str, size_max: 
     common = _common([classic.protocols for classic in classics])
     if not common:
         return None
-    return Downgrade(
-        group_id=group.group_id,
-        generation_id=generation_id,
-        protocol=common[0],
-        members=[_classic_member(group, member, member.classic) for member in members if member.classic is not None],
-    )
+    made = ClassicMembership(group_id=group.group_id, generation_id=generation_id)
+    carried = [_classic_member(group, member, member.classic) for member in members if member.classic is not None]
+    made.restore(carried, common[0], leader=None)
+    return made
 
 
 def _classic_member(group: ConsumerGroup, member: ConsumerMember, classic: Classic) -> ClassicMember:
@@ -207,7 +196,7 @@ def _classic_member(group: ConsumerGroup, member: ConsumerMember, classic: Class
         client_host=member.client_host,
         session_timeout_ms=classic.session_timeout_ms,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        protocol_type=CONSUMER,
+        protocol_type=PROTOCOL_TYPE,
         protocols=classic.protocols,
         assignment=embedded_assignment(group, member.member_id),
         is_new=False,

@@ -243,6 +243,22 @@ async def test_a_classic_member_commits_at_its_last_generation_what_only_it_can_
     assert await code_of(late) is ErrorCode.ILLEGAL_GENERATION
 
 
+async def test_a_member_that_joins_while_its_group_is_deleted_begins_it_anew(group_broker: GroupBroker) -> None:
+    joined = await classic(group_broker)
+    await group_broker.ask.leave("g", [(joined.member_id, None)])
+    await group_broker.commit({0: 5})
+    group_broker.disk.hold_syncs()
+    deleting = asyncio.create_task(group_broker.ask.delete_group("g"))
+    await breathe()
+    joining = asyncio.create_task(beat(group_broker, "new"))
+    await breathe()
+    group_broker.disk.release_syncs()
+    await deleting
+    assert (await joining).epoch == 1
+    assert list((await group_of(group_broker)).membership.members) == ["new"]
+    assert await group_broker.offset() == -1
+
+
 def test_records_of_classic_members_are_read_back() -> None:
     member = Member(member_id="m", topics=("t",), classic=Classic(6000, (("range", b"a"), ("sticky", b"b"))))
     change = SetMember("m", member)

@@ -11,7 +11,7 @@ PAGE = " ".join((ROOT / "docs/exactly-once.md").read_text().split())
 STATES = (
     "storage/semel_storage/producers/producers.py",
     "broker/semel_broker/txn/model/state.py",
-    "broker/semel_broker/groups/state.py",
+    "broker/semel_broker/groups/classic/state.py",
 )
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 from semel_broker.coordination.shards import Stage
+from semel_broker.groups.classic.group import ClassicMembership
 from semel_broker.groups.consumer.model import LEFT_STATIC, ConsumerGroup, Current, Member
+from semel_broker.groups.group import Group
 from semel_broker.groups.replay import GroupReplay
 from semel_broker.groups.shard import GroupShard
 from semel_broker.node import Node
@@ -59,7 +61,7 @@ class Coordinators:
                 continue  # a former coordinator that does not know yet that it is deposed
             self._leader_epochs[shard.index] = shard.partition.leader_epoch
             self.eras.read(shard.index, shard.partition.open(), shard.partition.high_watermark)
-            here = {group_id: group.consumer for group_id, group in shard.groups.items() if group.consumer is not None}
+            here = consumer_groups(shard.groups)
             self._look_at_classic(shard)
             for group_id, before in self._seen.items():
                 is_gone = before.shard is not shard and before.shard.index == shard.index and group_id not in here
@@ -87,8 +89,9 @@ class Coordinators:
         """Groups that have changed to the classic protocol: the generation continues the epoch. A group whose members
         have never been in a generation, or that has none, may begin anew in the other protocol."""
         for group_id, before in [*self._seen.items()]:
-            group = shard.groups.get(group_id)
-            if group is None or group.consumer is not None or before.shard.index != shard.index:
+            found = shard.groups.get(group_id)
+            group = found.of(ClassicMembership) if found is not None else None
+            if group is None or before.shard.index != shard.index:
                 continue
             if all(member.is_new for member in group.members.values()):
                 del self._seen[group_id]
@@ -122,6 +125,12 @@ def went_back(before: SeenGroup, now: ConsumerGroup) -> Iterator[str]:
             yield f"{member_id} was at epoch {was.epoch}, and is at {current.epoch}"
 
 
+def consumer_groups(groups: Mapping[str, Group]) -> dict[str, ConsumerGroup]:
+    """Those of the consumer protocol."""
+    found = {group_id: group.of(ConsumerGroup) for group_id, group in groups.items()}
+    return {group_id: group for group_id, group in found.items() if group is not None}
+
+
 def ready_shards(nodes: Sequence[Node]) -> Iterator[GroupShard]:
     """The coordinators that answer."""
     for node in nodes:
@@ -139,16 +148,10 @@ def unfaithful(nodes: Sequence[Node]) -> Iterator[str]:
         for segment in shard.partition.open().segments:
             for _, header, batch in segment.scan():
                 replay.feed(shard.index, header, batch)
-        stored = {
-            group_id: group.consumer
-            for group_id, group in replay.groups(shard._now()).items()
-            if group.consumer is not None and not group.consumer.is_blank
-        }
-        here = {
-            group_id: group.consumer
-            for group_id, group in shard.groups.items()
-            if group.consumer is not None and not group.consumer.is_blank
-        }
+        stored, here = (
+            {group_id: group for group_id, group in consumer_groups(groups).items() if not group.is_blank}
+            for groups in (replay.groups(shard.host.now()), shard.groups)
+        )
         for group_id in {**stored, **here}:
             one, other = here.get(group_id), stored.get(group_id)
             if one is None or other is None:

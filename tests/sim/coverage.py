@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from semel_broker.groups.group import GroupState
+from semel_broker.groups.classic.group import ClassicMembership, GroupState
+from semel_broker.groups.consumer.model import ConsumerGroup
 from semel_broker.txn.model.metadata import BETWEEN
 
 from sim.checkers.history_index import HistoryIndex, TransactionOutcome
@@ -45,13 +46,12 @@ def fault_met(world: SimWorld, kind: str, node: Node | None) -> None:
     for txns in broker.transactions.shards.here():
         states |= {txn.state.label: None for txn in txns.known() if txn.state not in BETWEEN}
     for groups in broker.groups.shards.here():
-        if any(group.state not in CALM_GROUPS for group in groups.groups.values()):
-            states["rebalancing"] = None
-        states |= {
-            f"group {group.consumer.state.lower()}": None
-            for group in groups.groups.values()
-            if group.consumer is not None and not group.consumer.is_blank
-        }
+        for group in groups.groups.values():
+            classic, consumer = group.of(ClassicMembership), group.of(ConsumerGroup)
+            if classic is not None and classic.state not in CALM_GROUPS:
+                states["rebalancing"] = None
+            if consumer is not None and not consumer.is_blank:
+                states[f"group {consumer.state_name.lower()}"] = None
     for state in states:
         world.count(f"{MET}/{kind}>{state}")
 

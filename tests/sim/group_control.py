@@ -17,7 +17,7 @@ import msgspec
 from broker.members import WireMember
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire
-from semel_broker.groups.embedded import NamedPlaces, assignment_of, encoded_assignment, encoded_subscription
+from semel_broker.groups.embedded import NamedPlaces, assignment_of, encoded_assignment, owned_by
 from semel_broker.groups.embedded import subscription_of as read_subscription
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -28,6 +28,7 @@ from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from support.embedded import encoded_subscription
 
 from sim.broker import PORT, SimBroker
 from sim.checkers.anomaly import Anomaly
@@ -196,7 +197,9 @@ class CooperativeMember:
 def cooperative(members: list[Any]) -> dict[str, bytes]:
     """PURE. Equal shares. A partition that has an owner stays with it, or is assigned to no member this time."""
     ids = [row.member_id for row in members]
-    owned = {row.member_id: found.owned for row in members if (found := read_subscription(row.metadata)) is not None}
+    owned = {
+        row.member_id: owned_by(found) for row in members if (found := read_subscription(row.metadata)) is not None
+    }
     owner_of = {place: member_id for member_id, places in owned.items() for place in places}
     most = -(-PARTITIONS // len(ids))
     shares: dict[str, list[tuple[str, int]]] = {member_id: [] for member_id in ids}

@@ -18,7 +18,7 @@ from broker.wire import batch, produce_request
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
 from semel_broker.groups.group import Group
-from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
+from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
 from semel_broker.metrics.exporter import Exporter
 from semel_broker.node import Node
 from semel_broker.world import World
@@ -257,7 +257,7 @@ async def _scrape() -> tuple[float, float, int]:
             partition.append(records, header=read_header(records))
         shard = await node.broker.groups.shard("any")
         for number in range(GROUPS):
-            group = Group(group_id=f"group-{number}")
+            group = Group(f"group-{number}")
             group.offsets.apply(OffsetRecord(f"topic-{number % TOPICS}", 0, CommittedOffset(0)))
             shard.groups[group.group_id] = group
         exporter = Exporter(node)

@@ -8,25 +8,19 @@ from __future__ import annotations
 
 from asyncio import Task, TimerHandle, get_running_loop, wait
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_protocol.schema import ZERO_UUID
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.cluster.image import ImageDelta
-from semel_broker.config import group_configs
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.shards import Shards
 from semel_broker.counters.coordinators import GroupCounters
-from semel_broker.groups.connections import MemberConnections
-from semel_broker.groups.consumer.model import TopicFacts
-from semel_broker.groups.consumer.requests import Catalog
+from semel_broker.groups.context import GroupContext
 from semel_broker.groups.group import Group
-from semel_broker.groups.offsets import CommittedOffset
 from semel_broker.groups.shard import GroupShard
-from semel_broker.scheduling.turns import Turns
-from semel_broker.topics import dynamic_configs
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World
 
@@ -44,30 +38,16 @@ class GroupCoordinator:
         self._world = world
         self._config = config
         self._topics = topics
-        connections = MemberConnections()
-        turns = Turns(get_running_loop(), world.monotonic)
+        self.context = GroupContext(world, config, topics, GroupCounters() if counters is None else counters)
         self.shards: Shards[GroupShard] = Shards(
             topics,
             CONSUMER_OFFSETS,
-            lambda partition, reading: GroupShard(
-                world,
-                config,
-                self.is_of_current_topic,
-                topics.catch_up,
-                self.catalog,
-                self.session_timeout_ms,
-                self.offset_count,
-                connections,
-                partition,
-                reading,
-                counters,
-                turns=turns,
-            ),
+            partial(GroupShard, self.context),
             load_timeout_ms=config.limits.coordinator_load_hold_ms_max,
         )
+        self.context.shards = self.shards
         self._expiry_timer: TimerHandle | None = None
         self._forgetting: dict[Task[None], None] = {}
-        self._catalog = Catalog(0, self._facts, self._topics.names)
 
     # --- life ---
 
@@ -142,18 +122,6 @@ class GroupCoordinator:
         prefix = prefix[: self._config.limits.member_id_prefix_length_max]
         return f"{prefix}-{UUID(int=self._world.rng.getrandbits(128), version=4)}"
 
-    def catalog(self) -> Catalog:
-        """The topics that groups of the consumer protocol may read."""
-        return self._catalog
-
-    def session_timeout_ms(self, group_id: str) -> int:
-        """The session timeout of members of the consumer protocol in this group."""
-        return self._setting(group_id, group_configs.SESSION_TIMEOUT)
-
-    def heartbeat_interval_ms(self, group_id: str) -> int:
-        """The interval of the heartbeats of members of the consumer protocol in this group."""
-        return self._setting(group_id, group_configs.HEARTBEAT_INTERVAL)
-
     # --- offsets ---
 
     def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
@@ -164,15 +132,6 @@ class GroupCoordinator:
         shard = self.shards.at(index)
         if shard is not None:
             shard.offset_store.transaction_ended(producer_id, commit)
-
-    def offset_count(self) -> int:
-        """The committed offsets of all groups here, and those of open transactions."""
-        return sum(shard.offset_store.count for shard in self.shards.here())
-
-    def is_of_current_topic(self, topic: str, committed: CommittedOffset) -> bool:
-        """Whether the offset was committed for the topic that has this name now, not for a deleted one (KIP-516)."""
-        known = self._topics.get(topic)
-        return known is not None and committed.topic_id in (known.topic_id, ZERO_UUID)
 
     async def forget_topic(self, topic: str) -> None:
         """A topic was deleted: delete its offsets, which no client sees any more.
@@ -187,20 +146,12 @@ class GroupCoordinator:
     def _cluster_changed(self, delta: ImageDelta) -> None:
         """Delete the offsets of topics that any broker has deleted; groups look at their topics again."""
         if delta.topics or delta.gone:
-            self._catalog = Catalog(self._catalog.version + 1, self._facts, self._topics.names)
+            self.context.topics_changed()
         for record in delta.gone.values():
             if self.shards.here():
                 task = get_running_loop().create_task(self.forget_topic(record.name))
                 self._forgetting[task] = None
                 task.add_done_callback(self._forgotten)
-
-    def _setting(self, group_id: str, name: str) -> int:
-        given = dynamic_configs.given_for_group(self._topics.feed.image, group_id)
-        return group_configs.in_force(name, given, self._config)
-
-    def _facts(self, name: str) -> TopicFacts | None:
-        topic = self._topics.get(name)
-        return TopicFacts(topic.topic_id, topic.partition_count) if topic is not None else None
 
     def _schedule_expiry(self) -> None:
         interval_s = self._config.offsets_retention_check_interval_ms / 1000

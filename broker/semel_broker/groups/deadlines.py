@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from asyncio import Handle, get_running_loop
-from collections.abc import Callable
+from typing import Protocol
 
 Key = tuple[str, str]
 """(group id, member id); the member id "" stands for the group's own deadline."""
@@ -53,17 +53,25 @@ class Deadlines:
         return self._heap[0][0] if self._heap else None
 
 
+class DeadlineChecks(Protocol):
+    """The owner of keys."""
+
+    def check_deadline(self, key: Key, now_ms: int) -> int | None:
+        """Check whether `key` is really due; its next deadline, None: there is none."""
+
+    def monotonic_ms(self) -> int:
+        """The clock of the deadlines."""
+
+
 class Alarm:
-    """Deadlines with a timer of the event loop. It calls `check(key, now_ms)` at a deadline, which returns the next
-    deadline of the key (None: there is none).
+    """Deadlines with a timer of the event loop. It calls `checks.check_deadline` at each.
 
     A check that raises is a bug. The loop's exception handler gets the error, the other keys are checked all the same,
     and the key is checked again after FAILED_CHECK_MS: a session whose check fails must not last for ever.
     """
 
-    def __init__(self, monotonic_ms: Callable[[], int], check: Callable[[Key, int], int | None]) -> None:
-        self._monotonic_ms = monotonic_ms
-        self._check = check
+    def __init__(self, checks: DeadlineChecks) -> None:
+        self._checks = checks
         self._deadlines = Deadlines()
         self._timer: Handle | None = None
         self._timer_ms = 0
@@ -93,16 +101,16 @@ class Alarm:
             if self._timer_ms <= next_ms:
                 return
             self._timer.cancel()
-        delay_ms = max(next_ms - self._monotonic_ms(), 1)
+        delay_ms = max(next_ms - self._checks.monotonic_ms(), 1)
         self._timer_ms = next_ms
         self._timer = get_running_loop().call_later(delay_ms / 1000, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
-        now_ms = self._monotonic_ms()
+        now_ms = self._checks.monotonic_ms()
         for key in self._deadlines.due(now_ms):
             try:
-                again_ms = self._check(key, now_ms)
+                again_ms = self._checks.check_deadline(key, now_ms)
             except Exception as error:
                 again_ms = now_ms + FAILED_CHECK_MS
                 text = f"the check of the deadline of {key} failed"

@@ -1,42 +1,48 @@
-"""PURE: The subscriptions and assignments that consumers of the classic protocol send as opaque bytes (KIP-429).
-
-Both begin with an int16 version. A later version only adds fields at the end, so a reader stops at what it knows.
-
-    subscription  v0 topics, user data   v1 owned partitions   v2 generation   v3 rack
-    assignment    v0 partitions by topic, user data
-"""
+"""PURE: What the broker reads in the subscriptions and assignments of consumers, which it otherwise passes on."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 
-import msgspec
+from semel_protocol.consumer_protocol import (
+    AssignedPartitions,
+    Assignment,
+    SubscribedTopics,
+    Subscription,
+    TopicPartitions,
+    by_topic,
+    decode_embedded,
+    decode_head,
+    encode_embedded,
+)
+from semel_protocol.errors import ProtocolError
 
 NamedPlaces = tuple[tuple[str, int], ...]
 """(topic name, partition)."""
 
-OWNED_VERSION = 1
-RACK_VERSION = 3
-ABSENT = -1
-NO_USER_DATA = struct.pack(">i", ABSENT)
 
-
-class EmbeddedSubscription(msgspec.Struct, frozen=True):
-    """The topics of a consumer of the classic protocol, and the partitions that it reports as owned."""
-
-    version: int
-    topics: tuple[str, ...]
-    owned: NamedPlaces = ()
-    rack_id: str | None = None
-
-
-def subscription_of(metadata: bytes) -> EmbeddedSubscription | None:
+def subscription_of(metadata: bytes) -> Subscription | None:
     """The subscription in the metadata of a JoinGroup; None: it cannot be read."""
     try:
-        return _subscription(_Reader(metadata))
-    except ValueError:
+        return decode_embedded(Subscription, metadata)
+    except ProtocolError:
         return None
+
+
+def owned_by(subscription: Subscription) -> NamedPlaces:
+    """The partitions that a member reports as owned."""
+    return _places(subscription.owned_partitions)
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """The topics of all these subscriptions; None: one cannot be read and may contain any topic."""
+    found: dict[str, None] = {}
+    for subscription in dict.fromkeys(subscriptions):  # most members of a group have the same
+        try:
+            found.update(dict.fromkeys(decode_head(SubscribedTopics, subscription).topics))
+        except ProtocolError:
+            return None
+    return frozenset(found)
 
 
 def assignment_of(data: bytes) -> NamedPlaces | None:
@@ -44,91 +50,15 @@ def assignment_of(data: bytes) -> NamedPlaces | None:
     if not data:
         return ()
     try:
-        reader = _Reader(data)
-        reader.short()
-        return reader.places()
-    except ValueError:
+        return _places(decode_head(AssignedPartitions, data).assigned_partitions)
+    except ProtocolError:
         return None
 
 
 def encoded_assignment(version: int, places: Iterable[tuple[str, int]]) -> bytes:
     """The assignment for a member whose subscription has this version."""
-    return struct.pack(">h", version) + _encoded(places) + NO_USER_DATA
+    return encode_embedded(Assignment(assigned_partitions=by_topic(places)), version)
 
 
-def encoded_subscription(version: int, topics: Iterable[str], owned: Iterable[tuple[str, int]] = ()) -> bytes:
-    """A subscription of version 0 or 1."""
-    names = [name.encode() for name in topics]
-    listed = b"".join(struct.pack(">h", len(name)) + name for name in names)
-    head = struct.pack(">hi", version, len(names)) + listed + NO_USER_DATA
-    return head + _encoded(owned) if version >= OWNED_VERSION else head
-
-
-def _encoded(places: Iterable[tuple[str, int]]) -> bytes:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(places):
-        by_topic.setdefault(topic, []).append(partition)
-    parts = [struct.pack(">i", len(by_topic))]
-    for topic, partitions in by_topic.items():
-        name = topic.encode()
-        parts += [
-            struct.pack(">h", len(name)),
-            name,
-            struct.pack(f">i{len(partitions)}i", len(partitions), *partitions),
-        ]
-    return b"".join(parts)
-
-
-class _Reader:
-    """Reads fields one after the other. Raises ValueError for malformed ones."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-
-    def take(self, size: int) -> bytes:
-        start, self._at = self._at, self._at + size
-        if size < 0 or self._at > len(self._data):
-            raise ValueError("a field is cut off")
-        return self._data[start : self._at]
-
-    def short(self) -> int:
-        return int.from_bytes(self.take(2), "big", signed=True)
-
-    def integer(self) -> int:
-        return int.from_bytes(self.take(4), "big", signed=True)
-
-    def count(self) -> int:
-        count = self.integer()
-        if not 0 <= count <= len(self._data) - self._at:
-            raise ValueError("there cannot be so many elements")
-        return count
-
-    def string(self) -> str:
-        return self.take(self.short()).decode()
-
-    def nullable_string(self) -> str | None:
-        size = self.short()
-        return None if size == ABSENT else self.take(size).decode()
-
-    def skip_bytes(self) -> None:
-        if (size := self.integer()) != ABSENT:
-            self.take(size)
-
-    def places(self) -> NamedPlaces:
-        found = []
-        for _ in range(self.count()):
-            topic = self.string()
-            found += [(topic, self.integer()) for _ in range(self.count())]
-        return tuple(found)
-
-
-def _subscription(reader: _Reader) -> EmbeddedSubscription:
-    version = reader.short()
-    if version < 0:
-        raise ValueError("there is no such version")
-    topics = tuple(reader.string() for _ in range(reader.count()))
-    reader.skip_bytes()
-    owned = reader.places() if version >= OWNED_VERSION else ()
-    if version >= RACK_VERSION:
-        reader.integer()  # the generation of what it owns
-    return EmbeddedSubscription(version, topics, owned, reader.nullable_string() if version >= RACK_VERSION else None)
+def _places(rows: Iterable[TopicPartitions]) -> NamedPlaces:
+    return tuple((row.topic, partition) for row in rows for partition in row.partitions)

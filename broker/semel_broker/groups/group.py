@@ -1,318 +1,96 @@
-"""The data of a consumer group: its members, generation and offsets, with operations that keep them consistent.
-
-Nothing here waits, reads a clock or answers a request: `state` decides, `shard` carries out.
-"""
+"""PURE: One group of any kind: its members in the form of its kind, its offsets, and its lock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from enum import Enum
-
-import msgspec
-from semel_protocol.errors import ErrorCode, KafkaError
+from collections.abc import Mapping
+from typing import ClassVar, Protocol, TypeVar
 
 from semel_broker.coordination.engine import FifoLock
-from semel_broker.groups.consumer.model import ConsumerGroup
-from semel_broker.groups.embedded import assignment_of, subscription_of
-from semel_broker.groups.offsets import GroupOffsets
-from semel_broker.groups.subscription import subscribed_topics
-
-Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata) of the assignors that a member supports, in the order of its preference."""
-
-CONSUMER = "consumer"
-"""The protocol type of consumers, whose metadata the broker can read as far as their topics."""
+from semel_broker.groups.classic.group import ClassicMembership
+from semel_broker.groups.offsets.model import GroupOffsets
 
 
-class GroupState(Enum):
-    """The states of a classic group, under the names that DescribeGroups and ListGroups show."""
+class GroupMembership(Protocol):
+    """The members of a group, and the state that its kind keeps of them."""
 
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
+    kind: ClassVar[str]
+    """The type of the group, as ListGroups shows it. It names the `Kind` that decides for the group."""
 
+    @property
+    def members(self) -> Mapping[str, object]:
+        """The members by id."""
 
-NEXT: dict[GroupState, tuple[GroupState, ...]] = {
-    GroupState.EMPTY: (GroupState.PREPARING_REBALANCE, GroupState.DEAD),
-    GroupState.PREPARING_REBALANCE: (GroupState.COMPLETING_REBALANCE, GroupState.EMPTY),
-    GroupState.COMPLETING_REBALANCE: (GroupState.STABLE, GroupState.PREPARING_REBALANCE),
-    GroupState.STABLE: (GroupState.PREPARING_REBALANCE,),
-    GroupState.DEAD: (),
-}
-"""All transitions between states."""
+    @property
+    def state_name(self) -> str:
+        """The state of the group, as ListGroups shows it."""
 
+    @property
+    def protocol_type(self) -> str:
+        """The protocol type of the group, as ListGroups shows it."""
 
-class ClassicMember(msgspec.Struct, kw_only=True):
-    """One member. `expires_ms`: when its session ends, on the monotonic clock. `joining` and `syncing`: the future to
-    resolve when the join or the sync completes (opaque here; None: no request waits). `carried_epoch`: the member's
-    epoch in the consumer protocol, which the group has just left; None once the next generation has begun."""
+    @property
+    def generation_id(self) -> int:
+        """The generation, or the epoch: it grows with each change of the members."""
 
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocol_type: str
-    protocols: Protocols
-    assignment: bytes = b""
-    expires_ms: int = 0
-    is_new: bool = True
-    synced: bool = True
-    joining: object | None = None
-    syncing: object | None = None
-    carried_epoch: int | None = None
+    @property
+    def is_unused(self) -> bool:
+        """Whether the group has no members, and none is about to join."""
 
-    def metadata_for(self, protocol: str | None) -> bytes:
-        """The member's metadata for the assignor `protocol`; b"" if it does not support it."""
-        for name, metadata in self.protocols:
-            if name == protocol:
-                return metadata
-        return b""
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing of the members is stored, and none is about to join."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+
+    def unused_since_ms(self) -> int | None:
+        """Wall time from when unused offsets age; -1: each from its commit; None: they do not age at present."""
+
+    def topics_read(self) -> frozenset[str] | None:
+        """The topics that members read; None: the broker cannot read their metadata."""
+
+    def end(self, wall_ms: int) -> None:
+        """The group is deleted: requests that still have this object are refused."""
 
 
-class Group(msgspec.Struct, kw_only=True):
-    """One group. Members are kept in the order in which they came.
+M = TypeVar("M", bound=GroupMembership)
 
-    `pending`: ids given with MEMBER_ID_REQUIRED and not joined with yet -> when they lapse.
-    `awaited`: those of them that a rebalance waits for -> until when.
-    `deadline_ms`: when the present phase ends without the missing members (monotonic; None: no such phase).
-    `initial_limit_ms`: while an empty group waits for more members to come, the latest end of that wait.
-    `since_ms`: wall time of the last change of state; offsets of an empty group age from there.
-    `consumer`: the group in the consumer protocol (KIP-848); then `members` is empty, and `consumer` has those of the
-    classic protocol, too. Its requests run one after the other, under `lock`.
-    `is_upgrading`: the records that make this a group of the consumer protocol are under way; no member changes.
+
+class Group:
+    """One group. A group that has only offsets has the membership of a classic group without members.
+
+    Requests whose decisions take time run one after the other, under the `lock`. `changing_to`: the records that make
+    this a group of that kind are under way; until then no member changes.
     """
 
-    group_id: str
-    state: GroupState = GroupState.EMPTY
-    protocol_type: str = ""
-    protocol: str | None = None
-    generation_id: int = 0
-    leader: str | None = None
-    members: dict[str, ClassicMember] = {}
-    static_members: dict[str, str] = {}
-    pending: dict[str, int] = {}
-    awaited: dict[str, int] = {}
-    supported: dict[str, int] = {}
-    joining_count: int = 0
-    deadline_ms: int | None = None
-    initial_limit_ms: int | None = None
-    since_ms: int = -1
-    offsets: GroupOffsets = msgspec.field(default_factory=GroupOffsets)
-    consumer: ConsumerGroup | None = None
-    lock: FifoLock | None = None
-    is_upgrading: bool = False
+    __slots__ = ("_lock", "changing_to", "group_id", "membership", "offsets")
 
-    # --- state ---
+    def __init__(self, group_id: str, *, offsets: GroupOffsets | None = None) -> None:
+        self.group_id = group_id
+        self.membership: GroupMembership = ClassicMembership(group_id=group_id)
+        self.offsets = GroupOffsets() if offsets is None else offsets
+        self.changing_to = ""
+        self._lock: FifoLock | None = None
 
-    def enter(self, state: GroupState, wall_ms: int) -> None:
-        """Change state, as `NEXT` allows."""
-        assert state in NEXT[self.state], f"{self.group_id}: {self.state} -> {state}"
-        self.state = state
-        self.since_ms = wall_ms
-        self.deadline_ms = None
-        self.initial_limit_ms = None
+    def of(self, cls: type[M]) -> M | None:
+        """The membership, if it is of this class; None: the group is of another kind."""
+        return self.membership if isinstance(self.membership, cls) else None
 
     @property
-    def all_joined(self) -> bool:
-        """Whether all members wait for the next generation, and no new member is about to join with its id."""
-        return self.joining_count == len(self.members) and not self.awaited
+    def serving_kind(self) -> str:
+        """The kind that serves requests that change members: the one that the group is about to have, or has."""
+        return self.changing_to or self.membership.kind
 
     @property
-    def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of a member."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+    def lock(self) -> FifoLock:
+        """The lock, made when first needed: most groups of the classic protocol need none."""
+        if self._lock is None:
+            self._lock = FifoLock()
+        return self._lock
 
     @property
     def is_disposable(self) -> bool:
         """Whether the group has nothing to keep: it never had a generation and has no offsets."""
-        if self.state is not GroupState.EMPTY or self.consumer is not None:
-            return False
-        is_locked = self.lock is not None and self.lock.is_taken
-        return not (is_locked or self.generation_id or self.pending or self.offsets)
-
-    @property
-    def is_consumers(self) -> bool:
-        """Whether the group is one of the consumer protocol, or is about to become one: its requests take the lock."""
-        return self.consumer is not None or self.is_upgrading
-
-    @property
-    def own_lock(self) -> FifoLock:
-        """The lock, made when first needed: groups of the classic protocol have none."""
-        if self.lock is None:
-            self.lock = FifoLock()
-        return self.lock
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the group has no members, in either protocol."""
-        return self.state is GroupState.EMPTY and not (self.consumer is not None and self.consumer.members)
-
-    @property
-    def type_name(self) -> str:
-        """The type of the group, as ListGroups shows it."""
-        return "classic" if self.consumer is None else "consumer"
-
-    @property
-    def shown_state(self) -> str:
-        """The state of the group, as ListGroups shows it."""
-        return self.state.value if self.consumer is None else self.consumer.state
-
-    @property
-    def shown_protocol_type(self) -> str:
-        """The protocol type of the group, as ListGroups shows it."""
-        return self.protocol_type if self.consumer is None else CONSUMER
-
-    # --- members ---
-
-    def add(self, member: ClassicMember) -> None:
-        """Add `member`; the first one sets the group's protocol type and leads it."""
-        assert member.member_id not in self.members
-        if not self.members:
-            self.protocol_type = member.protocol_type
-        if self.leader is None:
-            self.leader = member.member_id
-        self.members[member.member_id] = member
-        if member.instance_id is not None:
-            assert member.instance_id not in self.static_members
-            self.static_members[member.instance_id] = member.member_id
-        self._count(member.protocols, +1)
-        self.joining_count += member.joining is not None
-        self.forget_id(member.member_id)
-
-    def remove(self, member: ClassicMember) -> None:
-        """Remove `member`; if it was the leader, the longest-standing member leads."""
-        del self.members[member.member_id]
-        if member.instance_id is not None:
-            del self.static_members[member.instance_id]
-        self._count(member.protocols, -1)
-        self.joining_count -= member.joining is not None
-        if self.leader == member.member_id:
-            self.leader = next(iter(self.members), None)
-
-    def forget_id(self, member_id: str) -> bool:
-        """Forget an id given with MEMBER_ID_REQUIRED; False: it was none."""
-        self.awaited.pop(member_id, None)
-        return self.pending.pop(member_id, None) is not None
-
-    def disband(self) -> None:
-        """Forget all members: the group goes on in the consumer protocol."""
-        self.members, self.static_members, self.supported = {}, {}, {}
-        self.pending, self.awaited = {}, {}
-        self.joining_count, self.generation_id, self.protocol_type = 0, 0, ""
-        self.leader = self.protocol = self.deadline_ms = self.initial_limit_ms = None
-        self.state = GroupState.EMPTY
-
-    def restore(self, members: Iterable[ClassicMember], protocol: str | None, leader: str | None) -> None:
-        """Put members into a group that has none; they go on. Without a `leader` they have to join again."""
-        assert not self.members
-        for member in members:
-            self.add(member)
-        self.protocol = protocol
-        self.leader = leader if leader in self.members else next(iter(self.members), None)
-        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
-
-    def rename(self, member: ClassicMember, member_id: str) -> None:
-        """A static member's new incarnation takes its place under a new id."""
-        assert member_id not in self.members
-        old_id = member.member_id
-        self.members = {(member_id if key == old_id else key): value for key, value in self.members.items()}
-        member.member_id = member_id
-        if member.instance_id is not None:
-            self.static_members[member.instance_id] = member_id
-        if self.leader == old_id:
-            self.leader = member_id
-
-    def set_protocols(self, member: ClassicMember, protocols: Protocols) -> None:
-        self._count(member.protocols, -1)
-        member.protocols = protocols
-        self._count(protocols, +1)
-
-    def set_joining(self, member: ClassicMember, to: object | None) -> object | None:
-        """Set the future of `member`'s join (None: no request waits); returns the previous one."""
-        before, member.joining = member.joining, to
-        self.joining_count += (to is not None) - (before is not None)
-        return before
-
-    def find(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        """The member of this identity. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another incarnation of
-        the same instance has taken over (KIP-345)."""
-        if instance_id is not None:
-            owner = self.static_members.get(instance_id)
-            if owner is None:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}: join again"
-                )
-            if owner != member_id:
-                raise KafkaError(
-                    ErrorCode.FENCED_INSTANCE_ID,
-                    f"a newer member has taken over the instance id {instance_id}: let only one client use it",
-                )
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {self.group_id}: join again")
-        return member
-
-    # --- protocols ---
-
-    def supports(self, protocol_type: str, protocols: Protocols, instead_of: ClassicMember | None = None) -> bool:
-        """Whether the group and these protocols share one (in the place of `instead_of`, if the member is known)."""
-        if not protocol_type or not protocols:
-            return False
-        others = len(self.members) - (instead_of is not None)
-        if others == 0:
-            return True
-        if protocol_type != self.protocol_type:
-            return False
-        own = {name for name, _ in instead_of.protocols} if instead_of is not None else ()
-        return any(self.supported.get(name, 0) - (name in own) == others for name, _ in protocols)
-
-    def choose_protocol(self) -> str:
-        """The assignor that all members support and most prefer; of equals, the first voted for."""
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            choice = next(name for name, _ in member.protocols if self.supported[name] == len(self.members))
-            votes[choice] = votes.get(choice, 0) + 1
-        return max(votes, key=votes.__getitem__)
-
-    def _count(self, protocols: Protocols, by: int) -> None:
-        for name in dict.fromkeys(name for name, _ in protocols):
-            self.supported[name] = self.supported.get(name, 0) + by
-            if not self.supported[name]:
-                del self.supported[name]
-
-    # --- reading ---
-
-    def topics_read(self) -> frozenset[str] | None:
-        """The topics that members read; None: the broker cannot read their metadata."""
-        if self.consumer is not None:
-            return self.consumer.topics_read()
-        if self.members and self.protocol_type != CONSUMER:
-            return None
-        return subscribed_topics(member.metadata_for(self.protocol) for member in self.members.values())
-
-    def given_up_by(self, member: ClassicMember) -> frozenset[tuple[str, int]]:
-        """The (topic, partition) that `member` owned when it joined this generation, and that no member has in it.
-
-        A cooperative member first revokes such partitions, and then joins again: only the next generation assigns them
-        (KIP-429). Empty if the broker cannot read what the members say.
-        """
-        subscription = subscription_of(member.metadata_for(self.protocol)) if self.protocol_type == CONSUMER else None
-        assigned = assignment_of(member.assignment)
-        if subscription is None or assigned is None:
-            return frozenset()
-        given_up = frozenset(subscription.owned).difference(assigned)
-        if given_up and (read := self.topics_read()) is not None:
-            given_up = frozenset(place for place in given_up if place[0] in read)
-        for other in self.members.values() if given_up else ():
-            if (assigned := assignment_of(other.assignment)) is None:
-                return frozenset()
-            given_up = given_up.difference(assigned)
-        return given_up
-
-    def waiting(self) -> Iterator[ClassicMember]:
-        """Members with a JoinGroup or SyncGroup that waits."""
-        return (m for m in self.members.values() if m.joining is not None or m.syncing is not None)
+        is_locked = self._lock is not None and self._lock.is_taken
+        return self.membership.is_blank and not (is_locked or self.offsets)

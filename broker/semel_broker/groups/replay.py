@@ -14,12 +14,14 @@ from semel_storage.internal_topics import (
     decode_versioned,
 )
 
+from semel_broker.groups.classic.group import ClassicMembership
+from semel_broker.groups.classic.records import restore
 from semel_broker.groups.consumer.model import ConsumerGroup
 from semel_broker.groups.consumer.records import change_of
 from semel_broker.groups.group import Group
-from semel_broker.groups.offsets import CommittedOffset
-from semel_broker.groups.pending_offsets import PendingOffsets
-from semel_broker.groups.records import offset_of, restore
+from semel_broker.groups.offsets.model import CommittedOffset
+from semel_broker.groups.offsets.pending import PendingOffsets
+from semel_broker.groups.offsets.records import offset_of
 from semel_broker.groups.requests import TimePoint
 
 RawKey = bytes | None
@@ -75,15 +77,16 @@ class GroupReplay:
                 continue
             group = groups.get(key.group)
             if group is None:
-                group = groups[key.group] = Group(group_id=key.group)
+                group = groups[key.group] = Group(key.group)
             if isinstance(key, OffsetCommitKey):
                 group.offsets.apply(offset_of(key, decode_versioned(OffsetCommitValue, raw_value)))
             elif isinstance(key, GroupMetadataKey):
-                restore(group, decode_versioned(GroupMetadataValue, raw_value), now, grace_ms)
+                if (classic := group.of(ClassicMembership)) is not None:
+                    restore(classic, decode_versioned(GroupMetadataValue, raw_value), now, grace_ms)
             else:
-                if group.consumer is None:
-                    group.consumer = ConsumerGroup(key.group)
-                group.consumer.apply(change_of(key, raw_value))
+                if (consumer := group.of(ConsumerGroup)) is None:
+                    consumer = group.membership = ConsumerGroup(key.group)
+                consumer.apply(change_of(key, raw_value))
         return groups
 
     def pending(self) -> PendingOffsets[tuple[str, str, int], CommittedOffset]:

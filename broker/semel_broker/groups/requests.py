@@ -1,18 +1,15 @@
-"""The requests of group members and their answers, independent of API versions."""
+"""The requests of members of the classic protocol and their answers, independent of API versions.
+
+A group of the consumer protocol may have such members, too.
+"""
 
 from __future__ import annotations
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.groups.group import Protocols
-
-
-class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that decide (`group.initial.rebalance.delay.ms`, `group.max.size`)."""
-
-    initial_rebalance_delay_ms: int = 0
-    size_max: int = (1 << 31) - 1
+Protocols = tuple[tuple[str, bytes], ...]
+"""(name, metadata) of the assignors that a member supports, in the order of its preference."""
 
 
 class TimePoint(msgspec.Struct, frozen=True, gc=False):
@@ -87,15 +84,8 @@ class MemberIdRequiredError(KafkaError):
         self.member_id = member_id
 
 
-class UpgradedError(KafkaError):
-    """The group has changed to the consumer protocol while this JoinGroup or SyncGroup waited."""
+class KindChangedError(KafkaError):
+    """The group has become one of another kind while this JoinGroup, SyncGroup or LeaveGroup waited."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(ErrorCode.REBALANCE_IN_PROGRESS, f"{group_id} is rebalancing: join again")
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The answer to one request. `to` is the object that came with the request."""
-
-    to: object
-    result: Joined | Synced | KafkaError

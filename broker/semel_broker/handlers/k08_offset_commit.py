@@ -28,7 +28,7 @@ from semel_broker.authorization.requirements import Requirements, on_group, on_t
 from semel_broker.config.settings import INT64_MAX
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import for_version
-from semel_broker.groups.offsets import NO_EXPIRY, OffsetRecord
+from semel_broker.groups.offsets.model import NO_EXPIRY, OffsetRecord
 from semel_broker.handlers.offset_rows import OffsetRows
 
 EPOCHS_SINCE = 9

@@ -40,7 +40,7 @@ from semel_broker.authorization.requirements import (
     on_topics,
 )
 from semel_broker.context import RequestContext
-from semel_broker.groups.offsets import CommittedOffset, GroupOffsets
+from semel_broker.groups.offsets.model import CommittedOffset, GroupOffsets
 from semel_broker.scheduling.turns import Slices
 
 GROUPS_VERSION = 8
@@ -118,7 +118,7 @@ def _committed(offsets: GroupOffsets, name: str, partition: int, ctx: RequestCon
     committed = offsets.get(name, partition)
     return (
         committed
-        if committed is not None and ctx.broker.groups.is_of_current_topic(name, committed)
+        if committed is not None and ctx.broker.groups.context.is_of_current_topic(name, committed)
         else NONE_COMMITTED
     )
 
@@ -129,7 +129,7 @@ def _all(
     """All partitions with a committed or an unstable offset."""
     found: dict[str, dict[int, None]] = {}
     for name, partition, committed in offsets:
-        if ctx.broker.groups.is_of_current_topic(name, committed):
+        if ctx.broker.groups.context.is_of_current_topic(name, committed):
             found.setdefault(name, {})[partition] = None
     for name, partition in unstable:
         found.setdefault(name, {})[partition] = None

@@ -24,7 +24,7 @@ from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import CHANGES_NOTHING
 from semel_broker.authorization.requirements import CheckedRequest, CustomRequirement, Requirements, Steps, on_each
 from semel_broker.context import RequestContext
-from semel_broker.groups.group import Group, GroupState
+from semel_broker.groups.classic.group import ClassicMembership, GroupState
 
 NOT_FOUND_VERSION = 6
 
@@ -47,10 +47,10 @@ async def _describe(group_id: str, ctx: RequestContext) -> DescribeGroupsRespons
         shard = await ctx.broker.groups.shards.ready_if_any(group_id)
     except KafkaError as error:
         return refused_row(DescribeGroupsResponseGroup, group_id, error.code)
-    group = shard.groups.get(group_id) if shard is not None else None
-    if group is None:
+    found = shard.groups.get(group_id) if shard is not None else None
+    if found is None:
         return _not_found(group_id, f"there is no group {group_id}", ctx)
-    if group.consumer is not None:
+    if (group := found.of(ClassicMembership)) is None:
         return _not_found(group_id, f"{group_id} is a group of the consumer protocol: use ConsumerGroupDescribe", ctx)
     stable = group.state is GroupState.STABLE
     return DescribeGroupsResponseGroup(
@@ -69,7 +69,7 @@ def _not_found(group_id: str, why: str, ctx: RequestContext) -> DescribeGroupsRe
     return dead
 
 
-def _members(group: Group, stable: bool) -> list[DescribeGroupsResponseMember]:
+def _members(group: ClassicMembership, stable: bool) -> list[DescribeGroupsResponseMember]:
     return [
         DescribeGroupsResponseMember(
             member_id=member.member_id,

@@ -18,7 +18,8 @@ async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsR
     listed = [
         group
         for group in await ctx.broker.groups.groups()
-        if (not types or group.type_name in types) and (not states or group.shown_state.lower() in states)
+        if (not types or group.membership.kind in types)
+        and (not states or group.membership.state_name.lower() in states)
     ]
     return ListGroupsResponse(groups=await ctx.slices().each(listed, _row))
 
@@ -26,9 +27,9 @@ async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsR
 def _row(group: Group) -> ListGroupsResponseGroup:
     return ListGroupsResponseGroup(
         group_id=group.group_id,
-        protocol_type=group.shown_protocol_type,
-        group_state=group.shown_state,
-        group_type=group.type_name,
+        protocol_type=group.membership.protocol_type,
+        group_state=group.membership.state_name,
+        group_type=group.membership.kind,
     )
 
 

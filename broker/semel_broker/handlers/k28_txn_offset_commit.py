@@ -30,7 +30,7 @@ from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import for_version
 from semel_broker.coordination.journal import RecordProducer
 from semel_broker.coordination.producer_owners import owner_of
-from semel_broker.groups.offsets import OffsetRecord
+from semel_broker.groups.offsets.model import OffsetRecord
 from semel_broker.handlers.offset_rows import OffsetRows
 from semel_broker.txn.model.state import check_named
 

@@ -62,7 +62,7 @@ async def _heartbeat(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext
     return ConsumerGroupHeartbeatResponse(
         member_id=place.member_id,
         member_epoch=place.epoch,
-        heartbeat_interval_ms=groups.heartbeat_interval_ms(request.group_id),
+        heartbeat_interval_ms=groups.context.heartbeat_interval_ms(request.group_id),
         assignment=None if place.assigned is None else _assignment(place.assigned),
     )
 

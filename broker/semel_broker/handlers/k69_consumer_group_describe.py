@@ -51,7 +51,7 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
         else:
             row = ConsumerGroupDescribeResponseGroup(
                 group_id=group_id,
-                group_state=group.state,
+                group_state=group.state_name,
                 group_epoch=group.epoch,
                 assignment_epoch=group.assignment_epoch,
                 assignor_name=preferred_assignor(group, tuple(ctx.broker.config.group_consumer_assignors)),
@@ -70,9 +70,9 @@ async def _described(group_id: str, ctx: RequestContext) -> ConsumerGroup:
     group = (await ctx.broker.groups.shard_of_known(group_id)).groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
-    if group.consumer is None:
+    if (consumer := group.of(ConsumerGroup)) is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id} is a classic group: use DescribeGroups")
-    return group.consumer
+    return consumer
 
 
 def _member(group: ConsumerGroup, member_id: str, ctx: RequestContext) -> ConsumerGroupDescribeResponseMember:

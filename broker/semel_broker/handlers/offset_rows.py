@@ -15,7 +15,7 @@ from semel_protocol.messages.k08_offset_commit import OffsetCommitRequestPartiti
 from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
 
 from semel_broker.context import RequestContext
-from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
+from semel_broker.groups.offsets.model import NO_EXPIRY, CommittedOffset, OffsetRecord
 
 EARLIEST = -2
 """The least offset that is stored. KafkaJS commits -1 and -2 for "start at the end" and "start at the beginning", also

@@ -55,13 +55,10 @@ def read(node: Node, page: Page, times: OffsetTimes) -> Iterator[None]:
     lags = Lags(node, times)
     for shard in node.broker.groups.shards.here():
         for group in list(shard.groups.values()):
-            states[group.shown_state] = states.get(group.shown_state, 0) + 1
-            consumer = group.consumer
-            members, generation = (
-                (group.members, group.generation_id) if consumer is None else (consumer.members, consumer.epoch)
-            )
-            page.add(GROUP_MEMBERS, len(members), group.group_id)
-            page.add(GROUP_GENERATION, generation, group.group_id)
+            membership = group.membership
+            states[membership.state_name] = states.get(membership.state_name, 0) + 1
+            page.add(GROUP_MEMBERS, len(membership.members), group.group_id)
+            page.add(GROUP_GENERATION, membership.generation_id, group.group_id)
             lags.add(group, page)
             yield
     times.keep(lags.seen)
@@ -88,7 +85,7 @@ class Lags:
             records, seconds, is_known = 0, 0.0, False
             for index, committed in list(group.offsets.of_topic(topic).items()):
                 partition = self._partition(topic, index)
-                if partition is None or not self._node.broker.groups.is_of_current_topic(topic, committed):
+                if partition is None or not self._node.broker.groups.context.is_of_current_topic(topic, committed):
                     self.unknown += partition is None
                     continue
                 is_known = True

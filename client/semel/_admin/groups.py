@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
+from semel_protocol.consumer_protocol import PROTOCOL_TYPE, Subscription, decode_embedded
 from semel_protocol.errors import ErrorCode, ProtocolError
 from semel_protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -34,7 +35,7 @@ from semel_protocol.messages.k69_consumer_group_describe import (
 )
 
 from semel._admin.types import GROUP_STATES, ConsumerGroupDescription, ConsumerGroupListing, MemberDescription
-from semel._assignment.protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from semel._assignment.protocol import decode_assignment
 from semel._net.calls import CallOutcomes, Calls, grouped, settled
 from semel._net.connection import Connection
 from semel._net.pool import ConnectionPurpose
@@ -298,7 +299,9 @@ def _member(row: DescribeGroupsResponseMember, protocol_type: str) -> MemberDesc
     assignment: tuple[TopicPartition, ...] = ()
     if protocol_type == PROTOCOL_TYPE:
         try:
-            subscription = tuple(decode_subscription(row.member_metadata).topics) if row.member_metadata else ()
+            subscription = (
+                tuple(decode_embedded(Subscription, row.member_metadata).topics) if row.member_metadata else ()
+            )
             assignment = decode_assignment(row.member_assignment)
         except ProtocolError:
             pass  # the coordinator does not check these bytes; the rest of the description is valid

@@ -13,12 +13,10 @@ from itertools import cycle
 from typing import ClassVar, Literal
 
 import msgspec
+from semel_protocol.consumer_protocol import NO_GENERATION, Assignment, Subscription
 from semel_protocol.errors import ProtocolError
 
 from semel._assignment.protocol import (
-    NO_GENERATION,
-    Assignment,
-    Subscription,
     decode_cooperative_user_data,
     decode_sticky_user_data,
     encode_cooperative_user_data,

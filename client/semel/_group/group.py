@@ -17,10 +17,10 @@ from contextlib import AbstractContextManager
 from enum import Enum
 
 from semel_protocol.backoff import Backoff
+from semel_protocol.consumer_protocol import NO_GENERATION
 from semel_protocol.errors import ErrorCode, ProtocolError
 
 from semel._assignment.assignors import rebalance_protocol
-from semel._assignment.protocol import NO_GENERATION
 from semel._config.consumer import ConsumerConfig
 from semel._group.heartbeat import Heartbeats, MaxPollExceededError, PollCalls, PollWatch
 from semel._group.member import GroupIdentity, JoinedGeneration

@@ -9,6 +9,14 @@ import logging
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from semel_protocol.consumer_protocol import (
+    NO_GENERATION,
+    PROTOCOL_TYPE,
+    Subscription,
+    by_topic,
+    decode_embedded,
+    encode_embedded,
+)
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from semel_protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -16,17 +24,7 @@ from semel_protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGrou
 from semel_protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 from semel._assignment.assignors import Assignor, GroupMember
-from semel._assignment.protocol import (
-    NO_GENERATION,
-    PROTOCOL_TYPE,
-    Subscription,
-    by_topic,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-    partitions_of,
-    read_assignment,
-)
+from semel._assignment.protocol import encode_assignment, partitions_of, read_assignment
 from semel._config.consumer import ConsumerConfig
 from semel._group.offsets import Membership
 from semel._net.cluster import Cluster
@@ -116,7 +114,7 @@ class GroupIdentity:
         protocols = [
             JoinGroupRequestProtocol(
                 name=assignor.name,
-                metadata=encode_subscription(
+                metadata=encode_embedded(
                     Subscription(
                         topics=sorted(topics),
                         user_data=assignor.user_data(had, generation, sorted(topics)),
@@ -145,7 +143,7 @@ class GroupIdentity:
             leads=leads,
             skip_assignment=answer.skip_assignment,
             members=tuple(
-                assignor.member(row.member_id, row.group_instance_id, decode_subscription(row.metadata))
+                assignor.member(row.member_id, row.group_instance_id, decode_embedded(Subscription, row.metadata))
                 for row in (answer.members if leads else ())
             ),
         )

@@ -14,7 +14,9 @@ from broker.members import WireMember
 from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.context import Broker, RequestContext
 from semel_broker.coordination.shards import Stage
-from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
+from semel_broker.groups.classic.group import ClassicMembership
+from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
+from semel_broker.groups.shard import GroupShard
 from semel_broker.handlers import k10_find_coordinator
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -35,6 +37,12 @@ async def commit(node: CoordinatorBroker, group: str, offset: int, topic: str = 
         instance_id=None,
         generation_id=-1,
     )
+
+
+def joining_count(shard: GroupShard, group: str) -> int:
+    """The members that wait in JoinGroup."""
+    classic = shard.groups[group].of(ClassicMembership)
+    return 0 if classic is None else classic.joining_count
 
 
 async def offset(node: CoordinatorBroker, group: str, topic: str = "t") -> int:
@@ -187,7 +195,7 @@ async def test_a_member_waiting_in_a_rebalance_gets_not_coordinator_at_once(node
     await first.enter()
     joining = asyncio.create_task(second.join())  # waits for the first one to join again
     (shard,) = [each for each in one.groups.shards.here() if group in each.groups]
-    await until(lambda: shard.groups[group].joining_count == 1)
+    await until(lambda: joining_count(shard, group) == 1)
     await nodes.move(CONSUMER_OFFSETS, 0, 2)
     assert (await joining).error_code == NOT_COORDINATOR
     assert shard.stage is Stage.GONE

@@ -13,7 +13,7 @@ from semel_broker.cluster.local_store import LocalStore
 from semel_broker.config.loading import load
 from semel_broker.coordination.journal import RecordProducer
 from semel_broker.groups.coordinator import GroupCoordinator
-from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
+from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync, Synced
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World
@@ -128,7 +128,7 @@ class GroupBroker:
 
     async def offset(self, partition: int = 0, group: str = "g", topic: str = "t") -> int:
         found = (await self.ask.offsets(group)).get(topic, partition)
-        return -1 if found is None or not self.groups.is_of_current_topic(topic, found) else found.offset
+        return -1 if found is None or not self.groups.context.is_of_current_topic(topic, found) else found.offset
 
     async def delete_topic(self, topic: str = "t") -> None:
         await self.topics.delete(topic)
@@ -138,9 +138,9 @@ class GroupBroker:
         """The whole state of all groups, for comparisons. A group of which only the name remains is left out."""
         return {
             group.group_id: (
-                group.state.value,
-                group.generation_id,
-                list(group.members),
+                group.membership.state_name,
+                group.membership.generation_id,
+                list(group.membership.members),
                 sorted(map(repr, group.offsets)),
                 sorted(self.ask.unstable(group.group_id)),
             )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from semel_broker.groups import state
-from semel_broker.groups.group import ClassicMember, Group
-from semel_broker.groups.requests import GroupRules, Join, Joined, MemberIdRequiredError, Sync, Synced, TimePoint
-from semel_broker.groups.state import Change, Transition
+from semel_broker.groups.classic import state
+from semel_broker.groups.classic.group import ClassicMember, ClassicMembership
+from semel_broker.groups.classic.state import Change, ClassicRules, Transition
+from semel_broker.groups.requests import Join, Joined, MemberIdRequiredError, Sync, Synced, TimePoint
 from semel_protocol.errors import ErrorCode, KafkaError
 
 Result = Joined | Synced | KafkaError
@@ -19,8 +19,8 @@ class GroupStateDriver:
     """Calls `state` as the coordinator does. `hold`: changes wait in `unsettled` until `settle` makes them durable."""
 
     def __init__(self, *, delay_ms: int = 0, size_max: int = 100, hold: bool = False) -> None:
-        self.group = Group(group_id="g")
-        self.rules = GroupRules(initial_rebalance_delay_ms=delay_ms, size_max=size_max)
+        self.group = ClassicMembership(group_id="g")
+        self.rules = ClassicRules(initial_rebalance_delay_ms=delay_ms, size_max=size_max)
         self.now_ms = 1_000
         self.hold = hold
         self.unsettled: list[Change] = []
@@ -206,5 +206,5 @@ class GroupStateDriver:
         return min(found, key=lambda row: row[0], default=None)
 
 
-def waiting(group: Group) -> list[ClassicMember]:
+def waiting(group: ClassicMembership) -> list[ClassicMember]:
     return list(group.waiting())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from semel_broker.coordination.journal import RecordProducer
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.groups.group import Group
-from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
+from semel_broker.groups.offsets.model import GroupOffsets, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync, Synced
 from semel_broker.scheduling.parting import Parting
 from semel_protocol.errors import ErrorCode

@@ -10,7 +10,7 @@ import pytest
 from broker.groups.group_broker import GroupBroker, breathe
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel_broker.groups.group import GroupState
+from semel_broker.groups.classic.group import ClassicMembership, GroupState
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
@@ -114,7 +114,7 @@ async def test_leave_is_answered_only_once_durable(group_broker: GroupBroker) ->
     await group_broker.lose_power()
     group = await group_broker.ask.group("g")
     assert group is not None
-    assert group.state is GroupState.EMPTY
+    assert group.membership.state_name == GroupState.EMPTY.value
 
 
 async def test_member_that_joins_while_its_group_is_deleted_keeps_the_group(group_broker: GroupBroker) -> None:
@@ -189,7 +189,9 @@ async def test_members_have_a_whole_session_after_a_restart(group_broker: GroupB
     await group_broker.restart()
     group = await group_broker.ask.group("g")
     assert group is not None
-    assert group.members[joined.member_id].expires_ms == int(group_broker.monotonic_s * 1000) + 10_000
+    classic = group.of(ClassicMembership)
+    assert classic is not None
+    assert classic.members[joined.member_id].expires_ms == int(group_broker.monotonic_s * 1000) + 10_000
 
 
 async def test_unreadable_groups_are_refused_not_forgotten(group_broker: GroupBroker) -> None:
@@ -295,7 +297,7 @@ class ConcurrentSteps:
 
     async def generation(self, group: str) -> int:
         found = await self.group_broker.ask.group(group)
-        return found.generation_id if found is not None and group in self.members else -1
+        return found.membership.generation_id if found is not None and group in self.members else -1
 
     def start(self, work: object) -> None:
         self.tasks.append(asyncio.ensure_future(work))  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 import uvloop
@@ -11,6 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from semel_broker.groups.deadlines import Alarm, Deadlines, Key
 from support.virtual_loop import VirtualLoop
+
+
+class Checks:
+    """The owner of the keys of an alarm, made of two functions."""
+
+    def __init__(self, monotonic_ms: Callable[[], int], check: Callable[[Key, int], int | None]) -> None:
+        self.monotonic_ms = monotonic_ms
+        self.check_deadline = check
 
 
 def test_keys_are_due_in_order_of_time() -> None:
@@ -57,7 +66,7 @@ async def test_alarm_checks_at_the_deadline_and_at_the_next_one() -> None:
             return None
         return at_ms + 10
 
-    alarm = Alarm(now_ms, look)
+    alarm = Alarm(Checks(now_ms, look))
     start_ms = now_ms()
     alarm.arm(("g", "later"), start_ms + 60_000)
     alarm.arm(("g", "soon"), start_ms + 10)
@@ -70,7 +79,7 @@ async def test_alarm_checks_at_the_deadline_and_at_the_next_one() -> None:
 
 async def test_stopped_alarm_is_silent() -> None:
     looks: list[Key] = []
-    alarm = Alarm(lambda: 0, lambda key, _now: looks.append(key))
+    alarm = Alarm(Checks(lambda: 0, lambda key, _now: looks.append(key)))
     alarm.arm(("g", "a"), 1)
     alarm.stop()
     alarm.arm(("g", "b"), 1)
@@ -90,7 +99,7 @@ async def test_check_that_fails_harms_no_other_key_and_comes_again() -> None:
             raise ZeroDivisionError
         return None
 
-    alarm = Alarm(lambda: int(loop.time() * 1000), check)
+    alarm = Alarm(Checks(lambda: int(loop.time() * 1000), check))
     due_ms = int(loop.time() * 1000) + 10
     for member_id in "abc":
         alarm.arm(("g", member_id), due_ms)
@@ -137,7 +146,7 @@ def test_alarm_on_uvloop_checks_every_key() -> None:
                     alarm.arm((key[0], "next"), at_ms + 1)  # noqa: B023 (the alarm of the round)
                 return None
 
-            alarm = Alarm(now_ms, check)
+            alarm = Alarm(Checks(now_ms, check))
             at_ms = now_ms() + 2
             for number in range(40):
                 alarm.arm((str(number), ""), at_ms)

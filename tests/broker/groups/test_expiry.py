@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import pytest
 from broker.members import subscription
-from semel_broker.groups.expiry import expired_offsets
-from semel_broker.groups.group import ClassicMember, Group, GroupState
-from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
+from semel_broker.groups.classic.group import ClassicMember, ClassicMembership, GroupState
+from semel_broker.groups.group import Group
+from semel_broker.groups.offsets.expiry import expired_offsets
+from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
 
 RETENTION_MS = 1_000
 
 
 def group_with(state: GroupState, protocol_type: str, *, since_ms: int = 0, metadata: bytes = b"") -> Group:
     """A group of that state with an offset of topic t, committed at 100."""
-    group = Group(group_id="g", state=state, protocol_type=protocol_type, protocol="range", since_ms=since_ms)
+    group = Group("g")
+    members = ClassicMembership(
+        group_id="g", state=state, protocol_type=protocol_type, protocol="range", since_ms=since_ms
+    )
+    group.membership = members
     group.offsets.apply(OffsetRecord("t", 0, CommittedOffset(1, commit_timestamp_ms=100)))
     if state is not GroupState.EMPTY:
-        group.add(
+        members.add(
             ClassicMember(
                 member_id="m",
                 instance_id=None,
@@ -72,7 +77,7 @@ def test_offsets_of_topics_that_members_no_longer_read_age_from_their_commit() -
 def test_member_that_cannot_be_understood_reads_everything(metadata: bytes) -> None:
     group = group_with(GroupState.STABLE, "consumer", metadata=metadata)
     assert not expired(group, 1_000_000)
-    assert group.topics_read() is None
+    assert group.membership.topics_read() is None
 
 
 @pytest.mark.parametrize("state", [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE])
@@ -85,7 +90,7 @@ def test_nothing_expires_while_members_of_another_kind_are_there() -> None:
 
 
 def test_expiry_that_the_committer_asked_for_wins() -> None:
-    group = Group(group_id="g")
+    group = Group("g")
     group.offsets.apply(OffsetRecord("t", 0, CommittedOffset(1, commit_timestamp_ms=0, expire_timestamp_ms=5_000)))
     assert not expired(group, 4_999)
     assert expired(group, 5_000)

@@ -9,14 +9,16 @@ import pytest
 from broker.groups.consumer.test_stored_groups import beat, code_of
 from broker.groups.group_broker import GroupBroker, breathe
 from semel_broker.answers import CloseConnectionError
-from semel_broker.groups.consumer.model import Classic, Member, SetMember
+from semel_broker.groups.classic.group import GroupState
+from semel_broker.groups.consumer.model import Classic, ConsumerGroup, Member, SetMember
 from semel_broker.groups.consumer.records import change_of, rows
-from semel_broker.groups.embedded import assignment_of, encoded_assignment, encoded_subscription, subscription_of
-from semel_broker.groups.group import Group, GroupState
-from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
+from semel_broker.groups.embedded import assignment_of, encoded_assignment, owned_by, subscription_of
+from semel_broker.groups.group import Group
+from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import decode_offsets_key
+from support.embedded import encoded_subscription
 
 PLACE = ("t", 0)
 
@@ -88,12 +90,11 @@ async def test_a_coordinator_that_dies_during_an_upgrade_has_the_old_group_or_th
         await group_broker.lose_power(Random(seed))
         assert task.done()
         group = await group_of(group_broker)
-        if group.consumer is None:
-            assert list(group.members) == ["old"]
-            assert group.state is GroupState.STABLE
+        if group.of(ConsumerGroup) is None:
+            assert list(group.membership.members) == ["old"]
+            assert group.membership.state_name == GroupState.STABLE.value
         else:
-            assert sorted(group.consumer.members) == ["new", "old"]
-            assert group.members == {}
+            assert sorted(group.membership.members) == ["new", "old"]
         await group_broker.commit({0: 5}, member_id="old", generation=joined.generation_id)
         await group_broker.ask.leave("g", [("old", None), ("new", None)])
         await group_broker.lose_power()
@@ -142,7 +143,7 @@ async def test_a_change_of_protocol_that_is_not_stored_has_not_happened(
 ) -> None:
     joined, epoch = (await classic(group_broker), 0) if ends == "upgrade" else await mixed(group_broker)
     shard = await group_broker.groups.shard("g")
-    partition = shard._journal._partition
+    partition = shard.host.journal._partition
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas")
@@ -155,24 +156,26 @@ async def test_a_change_of_protocol_that_is_not_stored_has_not_happened(
     await group_broker.ask.heartbeat("g", joined.generation_id, "old", None)
     await group_broker.commit({0: 5}, member_id="old", generation=joined.generation_id)
     if ends == "upgrade":
-        assert (group.state, group.is_upgrading, group.consumer) == (GroupState.STABLE, False, None)
+        assert (group.membership.state_name, group.changing_to) == (GroupState.STABLE.value, "")
         assert (await beat(group_broker, "new")).epoch == joined.generation_id + 1
     else:
         assert (await beat(group_broker, "new", epoch)).epoch == epoch
         await beat(group_broker, "new", -1)
-        assert list(group.members) == ["old"]
+        assert list(group.membership.members) == ["old"]
 
 
 async def test_a_session_ends_though_its_group_was_about_to_be_upgraded(group_broker: GroupBroker) -> None:
     await classic(group_broker)
     group = await group_of(group_broker)
-    group.is_upgrading = True
+    group.changing_to = "consumer"
     group_broker.monotonic_s += 11
     shard = await group_broker.groups.shard("g")
-    assert shard._check_deadline(("g", "old"), int(group_broker.monotonic_s * 1000)) is not None, "it is checked again"
-    group.is_upgrading = False
-    assert shard._check_deadline(("g", "old"), int(group_broker.monotonic_s * 1000)) is None
-    assert group.members == {}
+    assert shard.host.check_deadline(("g", "old"), int(group_broker.monotonic_s * 1000)) is not None, (
+        "it is checked again"
+    )
+    group.changing_to = ""
+    assert shard.host.check_deadline(("g", "old"), int(group_broker.monotonic_s * 1000)) is None
+    assert group.membership.members == {}
 
 
 async def test_a_group_is_not_deleted_while_its_first_member_joins(group_broker: GroupBroker) -> None:
@@ -192,7 +195,7 @@ async def test_two_members_that_upgrade_at_once_are_in_one_group(group_broker: G
     await classic(group_broker)
     places = await asyncio.gather(beat(group_broker, "new"), beat(group_broker, "newer"))
     assert sorted(place.epoch for place in places) == [2, 3]
-    group = (await group_of(group_broker)).consumer
+    group = (await group_of(group_broker)).of(ConsumerGroup)
     assert group is not None
     assert sorted(group.members) == ["new", "newer", "old"]
 
@@ -221,7 +224,7 @@ async def test_a_partition_that_a_cooperative_member_may_still_be_revoking_waits
     assert await sync(group_broker, again) == ()
     assert (await beat(group_broker, "new", 2, owned=frozenset())).assigned in (None, frozenset())
     await join(group_broker, "old")
-    group = (await group_of(group_broker)).consumer
+    group = (await group_of(group_broker)).of(ConsumerGroup)
     assert group is not None
     assert group.has_reached_target("old")
 
@@ -238,6 +241,22 @@ async def test_a_classic_member_commits_at_its_last_generation_what_only_it_can_
     assert await sync(group_broker, joined) == (PLACE,)
     late = group_broker.commit({0: 6}, member_id="old", generation=joined.generation_id - 1)
     assert await code_of(late) is ErrorCode.ILLEGAL_GENERATION
+
+
+async def test_a_member_that_joins_while_its_group_is_deleted_begins_it_anew(group_broker: GroupBroker) -> None:
+    joined = await classic(group_broker)
+    await group_broker.ask.leave("g", [(joined.member_id, None)])
+    await group_broker.commit({0: 5})
+    group_broker.disk.hold_syncs()
+    deleting = asyncio.create_task(group_broker.ask.delete_group("g"))
+    await breathe()
+    joining = asyncio.create_task(beat(group_broker, "new"))
+    await breathe()
+    group_broker.disk.release_syncs()
+    await deleting
+    assert (await joining).epoch == 1
+    assert list((await group_of(group_broker)).membership.members) == ["new"]
+    assert await group_broker.offset() == -1
 
 
 def test_records_of_classic_members_are_read_back() -> None:
@@ -261,6 +280,6 @@ def test_subscriptions_of_every_version_are_read() -> None:
         tail = rest or (owned + b"\0\0\0\7\xff\xffmore" if version == 9 else b"")
         found = subscription_of(version.to_bytes(2, "big") + topics + b"\xff\xff\xff\xff" + tail)
         assert found is not None
-        assert (found.version, found.topics) == (version, ("t",))
-        assert found.owned == ((("t", 0), ("t", 3)) if version else ())
+        assert found.topics == ["t"]
+        assert owned_by(found) == ((("t", 0), ("t", 3)) if version else ())
         assert found.rack_id == ("r" if version == 3 else None)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from broker.groups.group_broker import GroupBroker, breathe
-from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
-from semel_broker.groups.records import offset_rows
+from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
+from semel_broker.groups.offsets.records import offset_rows
 from semel_broker.topics.topics import Topics
 from semel_protocol.batch import read_header
 from semel_protocol.hashes import coordinator_partition

@@ -6,12 +6,14 @@ import pytest
 from broker.groups.group_state_driver import GroupStateDriver
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_broker.groups.group import Group, GroupState
-from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
-from semel_broker.groups.records import group_row, group_tombstone, offset_rows
+from semel_broker.groups.classic.group import ClassicMembership, GroupState
+from semel_broker.groups.classic.records import group_row, group_tombstone
+from semel_broker.groups.classic.state import Assign
+from semel_broker.groups.group import Group
+from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
+from semel_broker.groups.offsets.records import offset_rows
 from semel_broker.groups.replay import GroupReplay
 from semel_broker.groups.requests import TimePoint
-from semel_broker.groups.state import Assign
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ProtocolError
 from semel_protocol.records import Record, build_batch
@@ -64,7 +66,8 @@ def test_stored_group_comes_back_stable_with_its_members() -> None:
     room = GroupStateDriver(hold=True)
     member = room.joined(room.join(instance="i")).member_id
     room.sync(member, {member: b"A"})
-    group = replay(group_row(room.group, room.unsettled[0], NOW))["g"]
+    group = replay(group_row(room.group, room.unsettled[0], NOW))["g"].of(ClassicMembership)
+    assert group is not None
     assert (group.state, group.generation_id, group.leader) == (GroupState.STABLE, 1, member)
     assert group.static_members == {"i": member}
     assert group.members[member].assignment == b"A"
@@ -86,7 +89,7 @@ def test_tombstones_forget() -> None:
     (row,) = offset_rows("g", [OffsetRecord("t", 0, CommittedOffset(1))])
     (tombstone,) = offset_rows("g", [OffsetRecord("t", 0, None)])
     assert replay(row, tombstone) == {}
-    stored = group_row(Group(group_id="g", protocol_type="consumer"), Assign(1, {}), NOW)
+    stored = group_row(ClassicMembership(group_id="g", protocol_type="consumer"), Assign(1, {}), NOW)
     assert list(replay(stored)) == ["g"]
     assert replay(stored, group_tombstone("g")) == {}
 

@@ -2,10 +2,11 @@
 
 import pytest
 from broker.groups.group_state_driver import REBALANCE_MS, SESSION_MS, GroupStateDriver
-from semel_broker.groups.embedded import encoded_assignment, encoded_subscription
-from semel_broker.groups.group import NEXT, GroupState
-from semel_broker.groups.state import AWAITED_MS
+from semel_broker.groups.classic.group import NEXT, GroupState
+from semel_broker.groups.classic.state import AWAITED_MS
+from semel_broker.groups.embedded import encoded_assignment
 from semel_protocol.errors import ErrorCode, KafkaError
+from support.embedded import encoded_subscription
 
 ANY = GroupState
 
@@ -259,7 +260,7 @@ def test_kip394_id_may_be_given_back() -> None:
     room = GroupStateDriver()
     given = room.given_id(room.join(must_return=True))
     assert room.leave(given) is ErrorCode.NONE
-    assert room.group.is_disposable
+    assert room.group.is_blank
 
 
 def test_kip394_static_member_is_admitted_directly() -> None:

@@ -6,7 +6,7 @@ from broker.groups.group_state_driver import SESSION_MS, GroupStateDriver
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.strategies import booleans, data, integers, sampled_from
-from semel_broker.groups.group import GroupState
+from semel_broker.groups.classic.group import GroupState
 from semel_broker.groups.requests import Joined, Synced
 from semel_protocol.errors import ErrorCode, KafkaError
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from broker.groups.group_broker import GroupBroker, breathe
-from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
+from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition
 from semel_storage.internal_topics import CONSUMER_OFFSETS
@@ -32,7 +32,7 @@ def unstable(group_broker: GroupBroker, *partitions: int, group: str = "g") -> l
 async def state_of(group_broker: GroupBroker, group: str = "g") -> str | None:
     """The state of the group as ListGroups shows it; None: it is not listed."""
     found = await group_broker.ask.group(group)
-    return None if found is None else found.shown_state
+    return None if found is None else found.membership.state_name
 
 
 # --- visible at the marker ---

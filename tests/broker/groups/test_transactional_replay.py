@@ -9,9 +9,9 @@ import msgspec
 from broker.groups.group_broker import GroupBroker, breathe
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
-from semel_broker.groups.pending_offsets import PendingOffsets
-from semel_broker.groups.records import offset_rows
+from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
+from semel_broker.groups.offsets.pending import PendingOffsets
+from semel_broker.groups.offsets.records import offset_rows
 from semel_broker.groups.replay import GroupReplay
 from semel_broker.groups.requests import TimePoint
 from semel_protocol.batch import read_header
@@ -203,10 +203,10 @@ async def restart_finds_what_was_seen(acts: list[tuple[Any, ...]], durability: s
     for refused in await asyncio.gather(*tasks, return_exceptions=True):
         assert refused is None or getattr(refused, "code", None) is not None, refused
     seen, unstable = await group_broker.everything(), sorted(group_broker.ask.unstable("g"))
-    offset_count = group_broker.groups.offset_count()
+    offset_count = group_broker.groups.context.offset_count()
     assert offset_count == await counted(group_broker)
     await group_broker.restart()
-    assert group_broker.groups.offset_count() == offset_count
+    assert group_broker.groups.context.offset_count() == offset_count
     assert (await group_broker.everything(), sorted(group_broker.ask.unstable("g"))) == (seen, unstable)
     await group_broker.close()
 

@@ -10,12 +10,13 @@ from broker.conftest import StartBroker
 from broker.consumers import HeartbeatingMember, settle
 from broker.harness import Harness, Wire
 from broker.members import WireMember
-from semel_broker.groups.embedded import assignment_of, encoded_assignment, encoded_subscription
+from semel_broker.groups.embedded import assignment_of, encoded_assignment
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k11_join_group import JoinGroupRequestProtocol
 from semel_protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest
 from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
+from support.embedded import encoded_subscription
 
 SETTINGS = {
     "group_consumer_min_session_timeout_ms": "1000",

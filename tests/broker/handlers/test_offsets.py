@@ -13,7 +13,7 @@ from broker.handlers.test_groups import NOW, context, describe, enter_two, membe
 from broker.harness import Harness, Wire
 from broker.members import WireMember, committed
 from semel_broker.groups import shard
-from semel_broker.groups.offsets import OffsetRecord
+from semel_broker.groups.offsets.model import OffsetRecord
 from semel_broker.groups.shard import GroupShard
 from semel_broker.handlers import k08_offset_commit, k09_offset_fetch, offset_rows
 from semel_protocol.errors import ErrorCode
@@ -340,9 +340,9 @@ async def test_groups_without_members_have_a_common_bound_of_offsets(broker: Har
     deleted = await one.wire.call(DeleteGroupsRequest(groups_names=["a"]))
     assert deleted.results[0].error_code == 0
     assert await other.commit({1: 2}) == [0]
-    assert broker.node.broker.groups.offset_count() == 3
+    assert broker.node.broker.groups.context.offset_count() == 3
     await broker.restart()
-    assert broker.node.broker.groups.offset_count() == 3
+    assert broker.node.broker.groups.context.offset_count() == 3
 
 
 async def test_delete_of_offsets_of_partitions_that_do_not_exist(broker: Harness) -> None:

@@ -19,7 +19,7 @@ from semel_broker.config.listeners import Endpoint, metrics_address
 from semel_broker.config.loading import ConfigError, load
 from semel_broker.counters.requests import CurrentRequest
 from semel_broker.groups.group import Group
-from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
+from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
 from semel_broker.metrics.server import MetricsServer
 from semel_broker.metrics.watchdog import Watchdog
 from semel_broker.net.server import ListenError
@@ -139,7 +139,7 @@ async def test_a_thousand_topics_and_groups_take_at_most_a_fraction_of_a_second(
     await node.broker.groups.shards.topic()
     shard = await node.broker.groups.shard("g")
     for number in range(1_000):
-        group = Group(group_id=f"g{number}")
+        group = Group(f"g{number}")
         group.offsets.apply(OffsetRecord(f"t{number}", 0, CommittedOffset(0)))
         shard.groups[group.group_id] = group
     scraper = await Scraper(served.broker).scrape()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -21,15 +22,9 @@ from semel._assignment.assignors import (
     owners,
     rebalance_protocol,
 )
-from semel._assignment.protocol import (
-    Subscription,
-    by_topic,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from semel._assignment.protocol import decode_assignment, encode_assignment
 from semel.structs import TopicPartition
+from semel_protocol.consumer_protocol import Subscription, by_topic, decode_embedded, encode_embedded
 from semel_protocol.errors import ProtocolError
 
 ALL = list(ASSIGNORS.values())
@@ -253,7 +248,7 @@ def test_cooperative_rounds_never_give_away_what_another_still_owns_and_settle(
 def test_user_data_carries_what_eager_sticky_members_had() -> None:
     had = partitions("a0 b2")
     subscription = Subscription(topics=["a", "b"], user_data=STICKY.user_data(had, 7))
-    seen = STICKY.member("x", None, decode_subscription(encode_subscription(subscription)))
+    seen = STICKY.member("x", None, decode_embedded(Subscription, encode_embedded(subscription)))
     assert (seen.owned, seen.generation) == (had, 7)
 
 
@@ -272,13 +267,13 @@ def test_user_data_that_cannot_be_read_only_costs_stickiness() -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_subscriptions_of_every_version_are_read(version: int) -> None:
-    whole = encode_subscription(
+    whole = encode_embedded(
         Subscription(
             topics=["a"], user_data=b"u", owned_partitions=by_topic(partitions("a0")), generation_id=3, rack_id="r"
         )
     )
     size = {0: 14, 1: 29, 2: 33, 3: 36}[version]
-    seen = decode_subscription(version.to_bytes(2, "big") + whole[2:size])
+    seen = decode_embedded(Subscription, version.to_bytes(2, "big") + whole[2:size])
     assert seen.topics == ["a"]
     assert seen.user_data == b"u"
     assert bool(seen.owned_partitions) == (version >= 1)
@@ -287,8 +282,8 @@ def test_subscriptions_of_every_version_are_read(version: int) -> None:
 
 
 def test_a_newer_subscription_is_read_as_far_as_it_is_known() -> None:
-    newer = bytes.fromhex("0009") + encode_subscription(Subscription(topics=["a"]))[2:] + b"more"
-    assert decode_subscription(newer).topics == ["a"]
+    newer = bytes.fromhex("0009") + encode_embedded(Subscription(topics=["a"]))[2:] + b"more"
+    assert decode_embedded(Subscription, newer).topics == ["a"]
 
 
 def test_assignments_round_trip_and_no_bytes_mean_nothing() -> None:
@@ -300,7 +295,7 @@ def test_assignments_round_trip_and_no_bytes_mean_nothing() -> None:
 @given(data=st.binary(max_size=40))
 @SOON
 def test_foreign_payloads_raise_protocol_errors_only(data: bytes) -> None:
-    for decode in (decode_subscription, decode_assignment):
+    for decode in (partial(decode_embedded, Subscription), decode_assignment):
         try:
             decode(data)
         except ProtocolError:

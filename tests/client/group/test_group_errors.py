@@ -11,7 +11,6 @@ import pytest
 from client.consuming import tp, until
 from client.fake_broker import FakeBroker
 from semel import ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
-from semel._assignment.protocol import Subscription, encode_subscription
 from semel.consumer import Consumer
 from semel.errors import (
     CommitFailedError,
@@ -20,6 +19,7 @@ from semel.errors import (
     InconsistentGroupProtocolError,
     OffsetMetadataTooLargeError,
 )
+from semel_protocol.consumer_protocol import Subscription, encode_embedded
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k01_fetch import FetchRequest, FetchResponse
 from semel_protocol.messages.k02_list_offsets import (
@@ -352,7 +352,7 @@ async def test_members_of_foreign_topics_are_given_what_they_want(coordinator: S
 
     async def with_a_stranger(request: JoinGroupRequest) -> JoinGroupResponse:
         answer = await join(request)
-        stranger = encode_subscription(Subscription(topics=["foreign"]))
+        stranger = encode_embedded(Subscription(topics=["foreign"]))
         answer.members.append(JoinGroupResponseMember(member_id="stranger", metadata=stranger))
         return answer
 

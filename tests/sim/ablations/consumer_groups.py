@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
-from semel_broker.groups import consumer_groups
+from semel_broker.groups.consumer import groups as consumer_groups
 from semel_broker.groups.consumer import state
+from semel_broker.groups.consumer.groups import ConsumerGroups, MemberSession
 from semel_broker.groups.consumer.model import (
     NOTHING,
     Change,
@@ -22,7 +23,6 @@ from semel_broker.groups.consumer.reconcile import reconcile
 from semel_broker.groups.consumer.records import rows
 from semel_broker.groups.consumer.requests import ConsumerRules, Heartbeat
 from semel_broker.groups.consumer.state import Draft
-from semel_broker.groups.consumer_groups import ConsumerGroups, MemberSession
 from semel_broker.groups.group import Group
 from semel_broker.groups.shard import GroupShard
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -178,7 +178,7 @@ def ending_sessions(seam: Seam) -> None:
 )
 def sessions_outlast(seam: Seam) -> None:
     resume = ConsumerGroups.resume
-    seam.replace(ConsumerGroups, "resume", lambda self, grace_ms: resume(self, 0))
+    seam.replace(ConsumerGroups, "resume", lambda self, group, grace_ms: resume(self, group, 0))
 
 
 # --- commits ----------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def epoch_sessions(seam: Seam) -> None:
     shows=broker_ends,
 )
 def sessions_after_load(seam: Seam) -> None:
-    seam.replace(ConsumerGroups, "resume", lambda self, grace_ms: None)
+    seam.replace(ConsumerGroups, "resume", lambda self, group, grace_ms: None)
 
 
 @safeguard("partitions of removed members are free", "no partition waits for a member that is gone", CONSUMERS)
@@ -326,9 +326,10 @@ def epochs_written(seam: Seam) -> None:
 )
 def assignments_durable(seam: Seam) -> None:
     async def hasty(self: ConsumerGroups, group: Group, changes: tuple[Change, ...], cause: str = "") -> None:
-        if changes and group.consumer is not None:
-            self._journal.write(rows(group.group_id, changes), lambda: None, lambda error: None)
+        consumer = group.of(ConsumerGroup)
+        if changes and consumer is not None:
+            self._host.journal.write(rows(group.group_id, changes), lambda: None, lambda error: None)
             for change in changes:
-                group.consumer.apply(change)
+                consumer.apply(change)
 
     seam.replace(ConsumerGroups, "_store", hasty)

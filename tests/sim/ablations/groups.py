@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from semel_broker.groups import state
+from semel_broker.groups.classic import state
+from semel_broker.groups.classic.group import ClassicMembership
+from semel_broker.groups.classic.groups import ClassicGroups
 from semel_broker.groups.deadlines import Alarm
 from semel_broker.groups.group import Group
-from semel_broker.groups.offset_store import OffsetStore
-from semel_broker.groups.offsets import OffsetRecord
-from semel_broker.groups.pending_offsets import PendingOffsets
-from semel_broker.groups.records import group_row
-from semel_broker.groups.shard import GroupShard
-from semel_broker.groups.state import Change
+from semel_broker.groups.host import GroupHost
+from semel_broker.groups.kind import Kind
+from semel_broker.groups.offsets.model import OffsetRecord
+from semel_broker.groups.offsets.pending import PendingOffsets
+from semel_broker.groups.offsets.store import OffsetStore
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
@@ -75,11 +76,11 @@ def membership_in_transaction(seam: Seam) -> None:
     shows=POWER_LOSS_ON_SLOW_DISK,
 )
 def generations_durable(seam: Seam) -> None:
-    def hasty(self: GroupShard, group: Group, change: Change) -> None:
-        self._journal.write([group_row(group, change, self._now())], lambda: None, lambda error: None)
-        self._carry_out(state.apply(group, change, self._now(), self._rules))
+    def hasty(self: GroupHost, group: Group, change: Any, kind: Kind) -> None:
+        self.journal.write(kind.records(group, change, self.now()).rows, lambda: None, lambda error: None)
+        self.carry_out(group, kind.apply(group, change, self.now()))
 
-    seam.replace(GroupShard, "_persist", hasty)
+    seam.replace(GroupHost, "_persist", hasty)
 
 
 # Offsets that are part of a transaction
@@ -145,7 +146,7 @@ def deletions_reach_transactions(seam: Seam) -> None:
             if record.committed is not None:
                 apply(self, group_id, [record], position)
             elif group_id in self._groups:
-                self._group(group_id).offsets.apply(record)
+                self._groups[group_id].offsets.apply(record)
 
     seam.replace(OffsetStore, "apply", sparing)
 
@@ -159,7 +160,7 @@ def deletions_reach_transactions(seam: Seam) -> None:
     alone=GroupRun,
 )
 def given_up_by_replaced(seam: Seam) -> None:
-    seam.replace(Group, "given_up_by", lambda self, member: frozenset())
+    seam.replace(ClassicMembership, "given_up_by", lambda self, member: frozenset())
 
 
 @safeguard(
@@ -168,7 +169,7 @@ def given_up_by_replaced(seam: Seam) -> None:
     alone=GroupRun,
 )
 def joins_of_closed_connections(seam: Seam) -> None:
-    seam.replace(GroupShard, "_withdraw", lambda *_: None)
+    seam.replace(ClassicGroups, "_withdraw", lambda *_: None)
 
 
 @safeguard(

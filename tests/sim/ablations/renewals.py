@@ -9,9 +9,9 @@ from semel._consume.commits import Commits
 from semel._group.offsets import Offsets
 from semel._subscription.subscription import AssignedPartition, Subscription
 from semel.structs import Metadata, TopicPartition
-from semel_broker.groups.coordinator import GroupCoordinator
-from semel_broker.groups.offset_store import OffsetStore
-from semel_broker.groups.offsets import CommittedOffset
+from semel_broker.groups.context import GroupContext
+from semel_broker.groups.offsets.model import CommittedOffset
+from semel_broker.groups.offsets.store import OffsetStore
 from semel_broker.topics.topics import Topic, Topics
 from semel_protocol.schema import ZERO_UUID
 
@@ -113,10 +113,10 @@ def outlived_offsets_stay(seam: Seam) -> None:
     given=outlived_offsets_stay,
 )
 def offsets_by_name(seam: Seam) -> None:
-    def any_topic(self: GroupCoordinator, topic: str, committed: CommittedOffset) -> bool:
+    def any_topic(self: GroupContext, topic: str, committed: CommittedOffset) -> bool:
         return True
 
-    seam.replace(GroupCoordinator, "is_of_current_topic", any_topic)
+    seam.replace(GroupContext, "is_of_current_topic", any_topic)
 
 
 @safeguard(

@@ -61,7 +61,7 @@ DIAGRAMS = (
     ),
     Diagram(
         "A consumer group, at its coordinator",
-        "semel_broker.groups.group",
+        "semel_broker.groups.classic.group",
         "The state of a classic consumer group, under the names that DescribeGroups shows.",
         "EMPTY",
     ),

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
+from semel_protocol.consumer_protocol import PROTOCOL_TYPE
 
 T = TypeVar("T")
 
@@ -27,6 +28,8 @@ TopicIdPartition = tuple[bytes, int]
 """(topic id, partition)."""
 TopicIdPartitions = frozenset[TopicIdPartition]
 
+CONSUMER: Final = "consumer"
+"""The kind of groups of the consumer protocol."""
 NOTHING: Final[TopicIdPartitions] = frozenset()
 LEFT_STATIC: Final = -2
 """The epoch of a static member that has left and may return within its session timeout."""
@@ -157,8 +160,14 @@ Change = SetEpoch | SetTopics | SetMember | SetAssignmentEpoch | SetTarget | Set
 
 
 class ConsumerGroup:
-    """One group of the consumer protocol. Only `apply` changes it. `seen_version`: the version of this broker's topics
-    (`Catalog`) that the last decision was made with; it is not stored."""
+    """The members of one group of the consumer protocol, and what they have. Only `apply` changes it.
+
+    `seen_version`: the version of this broker's topics (`Catalog`) that the last decision was made with; it is not
+    stored.
+    """
+
+    kind: ClassVar[str] = CONSUMER
+    protocol_type: ClassVar[str] = PROTOCOL_TYPE
 
     __slots__ = (
         "assignment_epoch",
@@ -235,11 +244,30 @@ class ConsumerGroup:
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing of the group is stored."""
         return not (self.epoch or self.members)
 
     @property
-    def state(self) -> str:
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def is_unused(self) -> bool:
+        return self.is_empty
+
+    @property
+    def generation_id(self) -> int:
+        """The group epoch."""
+        return self.epoch
+
+    def unused_since_ms(self) -> int | None:
+        """Each offset ages from its commit: the records do not say since when the group is empty."""
+        return -1
+
+    def end(self, wall_ms: int) -> None:
+        """Requests wait for the lock, and then look for the group in the table."""
+
+    @property
+    def state_name(self) -> str:
         """The state of the group, under the names that ConsumerGroupDescribe and ListGroups show."""
         if not self.members:
             return "Empty"

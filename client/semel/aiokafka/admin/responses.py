@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+from semel_protocol.consumer_protocol import by_topic
+
 from semel._admin.configs import ConfigKey
 from semel._admin.types import (
     ClusterDescription,
@@ -14,7 +16,6 @@ from semel._admin.types import (
     ConfigResourceType,
     ConsumerGroupDescription,
 )
-from semel._assignment.protocol import by_topic
 from semel._net.calls import CallOutcomes, Calls, Refusal
 from semel.aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from semel.structs import TopicMetadata

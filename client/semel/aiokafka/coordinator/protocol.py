@@ -6,16 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
+from semel_protocol.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription, TopicPartitions, decode_embedded
 from semel_protocol.schema import codec
 
-from semel._assignment.protocol import (
-    PROTOCOL_TYPE,
-    Assignment,
-    Subscription,
-    TopicPartitions,
-    decode_subscription,
-    read_assignment,
-)
+from semel._assignment.protocol import read_assignment
 from semel.structs import TopicPartition
 
 __all__ = ["ConsumerProtocol", "ConsumerProtocolMemberAssignment", "ConsumerProtocolMemberMetadata"]
@@ -38,7 +32,7 @@ class ConsumerProtocolMemberMetadata(msgspec.Struct):
     @classmethod
     def decode(cls, data: bytes) -> ConsumerProtocolMemberMetadata:
         """Raise ProtocolError."""
-        found = decode_subscription(data)
+        found = decode_embedded(Subscription, data)
         return cls(int.from_bytes(data[:VERSION_BYTES], "big"), list(found.topics), found.user_data)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from semel_protocol.consumer_protocol import Assignment, Subscription
+
 from semel._assignment.assignors import Assignments, Assignor, GroupMember
-from semel._assignment.protocol import Assignment, Subscription
 from semel.aiokafka.cluster import ClusterMetadata
 from semel.aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from semel.aiokafka.coordinator.assignors.built_in import BuiltInPartitionAssignor

@@ -27,7 +27,7 @@ async def end_session(group_broker: GroupBroker, member_id: str, others: dict[st
         await beat(group_broker, other, epoch)
     group_broker.disk.hold_syncs()
     shard = await group_broker.groups.shard("g")
-    assert shard._check_deadline(("g", member_id), int(group_broker.monotonic_s * 1000)) is None
+    assert shard.host.check_deadline(("g", member_id), int(group_broker.monotonic_s * 1000)) is None
     await breathe()
 
 
@@ -80,23 +80,21 @@ async def test_a_member_whose_removal_cannot_be_stored_continues(
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shard._journal._partition, "append", refuse)
+        patch.setattr(shard.host.journal._partition, "append", refuse)
         group_broker.monotonic_s += SESSION_S
-        assert shard._check_deadline(("g", "a"), int(group_broker.monotonic_s * 1000)) is None
+        assert shard.host.check_deadline(("g", "a"), int(group_broker.monotonic_s * 1000)) is None
         await breathe()
     assert (await beat(group_broker, "a", epoch)).epoch == epoch
     group_broker.monotonic_s += 1.1  # the next attempt finds that the session has been renewed
-    assert shard._check_deadline(("g", "a"), int(group_broker.monotonic_s * 1000)) is not None
+    assert shard.host.check_deadline(("g", "a"), int(group_broker.monotonic_s * 1000)) is not None
 
 
 async def session_s(group_broker: GroupBroker, member_id: str, step_s: float = 0.5) -> float:
     """The seconds from now until the member is removed if it sends nothing more."""
     shard, begin_s = await group_broker.groups.shard("g"), group_broker.monotonic_s
-    while (group := shard.groups.get("g")) is not None and member_id in (
-        group.members if group.consumer is None else group.consumer.members
-    ):
+    while (group := shard.groups.get("g")) is not None and member_id in group.membership.members:
         group_broker.monotonic_s += step_s
-        shard._check_deadline(("g", member_id), int(group_broker.monotonic_s * 1000))
+        shard.host.check_deadline(("g", member_id), int(group_broker.monotonic_s * 1000))
         await breathe()
     return group_broker.monotonic_s - begin_s
 

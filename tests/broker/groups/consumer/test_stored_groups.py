@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from broker.groups.group_broker import GroupBroker
 from semel_broker.coordination.errors import for_version
+from semel_broker.groups.consumer.model import ConsumerGroup
 from semel_broker.groups.consumer.requests import Heartbeat, HeartbeatAnswer
 from semel_protocol.api_key import ApiKey
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -48,7 +49,7 @@ async def test_an_answered_heartbeat_survives_a_power_failure(group_broker: Grou
 async def test_members_that_join_at_once_get_one_epoch_each(group_broker: GroupBroker) -> None:
     places = await asyncio.gather(*(beat(group_broker, name) for name in "abc"))
     assert sorted(place.epoch for place in places) == [1, 2, 3]
-    group = (await group_broker.groups.shard("g")).groups["g"].consumer
+    group = (await group_broker.groups.shard("g")).groups["g"].of(ConsumerGroup)
     assert group is not None
     assert (group.epoch, group.assignment_epoch, sorted(group.members)) == (3, 3, ["a", "b", "c"])
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
+from semel_protocol.consumer_protocol import Subscription, by_topic
+
 from semel._assignment.assignors import Assignor
-from semel._assignment.protocol import Subscription, by_topic
 from semel.aiokafka.cluster import ClusterMetadata
 from semel.aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from semel.aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata

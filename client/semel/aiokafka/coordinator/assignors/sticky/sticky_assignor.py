@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from semel_protocol.consumer_protocol import NO_GENERATION
+
 from semel._assignment.assignors import STICKY
-from semel._assignment.protocol import NO_GENERATION
 from semel.aiokafka.coordinator.assignors.built_in import BuiltInPartitionAssignor
 from semel.aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from semel.structs import TopicPartition

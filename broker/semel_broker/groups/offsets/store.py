@@ -11,19 +11,20 @@ from asyncio import Future, gather, sleep
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, groupby, islice
+from typing import TYPE_CHECKING
 
 from semel_protocol.errors import KafkaError
 from semel_storage.internal_topics import Row
 
-from semel_broker.coordination.journal import Journal, RecordProducer
-from semel_broker.groups.consumer.records import rows as consumer_rows
-from semel_broker.groups.consumer.state import forget_group
-from semel_broker.groups.expiry import expired_offsets
+from semel_broker.coordination.journal import RecordProducer
 from semel_broker.groups.group import Group
-from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
-from semel_broker.groups.pending_offsets import PendingOffsets
-from semel_broker.groups.records import group_tombstone, offset_rows
-from semel_broker.world import Logger
+from semel_broker.groups.offsets.expiry import expired_offsets
+from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
+from semel_broker.groups.offsets.pending import PendingOffsets
+from semel_broker.groups.offsets.records import offset_rows
+
+if TYPE_CHECKING:
+    from semel_broker.groups.host import GroupHost
 
 DELETED_AT_ONCE = 500
 """Offsets that are deleted in one turn of the event loop, where a request may be for very many."""
@@ -37,30 +38,15 @@ def group_of(key: Key) -> str:
     return key[0]
 
 
-IsOfCurrentTopic = Callable[[str, CommittedOffset], bool]
-"""(topic, committed) -> whether the offset was committed for the topic that has this name now."""
-
-
 class OffsetStore:
-    """The offsets that the groups of one partition have committed, and those of their open transactions.
+    """The offsets that the groups of `host` have committed, and those of their open transactions. The first offset of a
+    group adds the group to the table of the host."""
 
-    `groups` is the shard's table, to which the first offset of a group adds the group; `remove` removes a group.
-    `is_of_current_topic(topic, committed)`: whether the topic of this name is still the one of the commit.
-    """
-
-    def __init__(
-        self,
-        log: Logger,
-        journal: Journal,
-        groups: dict[str, Group],
-        remove: Callable[[Group], None],
-        is_of_current_topic: IsOfCurrentTopic,
-    ) -> None:
-        self._log = log
-        self._journal = journal
-        self._groups = groups
-        self._remove = remove
-        self._is_of_current_topic = is_of_current_topic
+    def __init__(self, host: GroupHost) -> None:
+        self._host = host
+        self._log = host.context.world.log
+        self._journal = host.journal
+        self._groups = host.groups
         self._pending: PendingOffsets[Key, CommittedOffset] = PendingOffsets(group_of)
         self._committed_count = 0
         self._is_loaded = False
@@ -109,7 +95,7 @@ class OffsetStore:
         position = self._journal.end_offset
         done = self._journal.store(offset_rows(group_id, records), _nothing, producer)
         if not (done.done() and done.exception()):
-            self._group(group_id)
+            self._host.group_or_new(group_id)
             for record in records:
                 assert record.committed is not None, "a transaction commits offsets and deletes none"
                 self._pending.hold(writer, (group_id, record.topic, record.partition), position, record.committed)
@@ -120,7 +106,7 @@ class OffsetStore:
         self._pending = pending
         self._committed_count = sum(len(group.offsets) for group in self._groups.values())
         for group_id in pending.groups():
-            self._group(group_id)
+            self._host.group_or_new(group_id)
         self._is_loaded = True
         for ended in self._ended_early:
             self.transaction_ended(*ended)
@@ -134,7 +120,7 @@ class OffsetStore:
         self._journal.settle()  # rows before the marker take effect first
         decided = self._pending.end((self._journal.index, producer_id), commit)
         for group_id, found in groupby(decided, lambda each: each[0][0]):
-            offsets = self._group(group_id).offsets
+            offsets = self._host.group_or_new(group_id).offsets
             self._committed_count -= len(offsets)
             for (_, topic, partition), committed in found:
                 offsets.commit(topic, partition, committed)
@@ -159,7 +145,7 @@ class OffsetStore:
 
         Partitions without an offset are skipped. Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
         """
-        offsets = self._group(group_id).offsets
+        offsets = self._host.group_or_new(group_id).offsets
         doomed = [
             OffsetRecord(topic, partition, None)
             for topic, partition in partitions
@@ -219,7 +205,7 @@ class OffsetStore:
         for group_id, group in self._groups.items():
             for topic in group.offsets.topics() if only_topic is None else [only_topic]:
                 for partition, committed in group.offsets.of_topic(topic).items():
-                    if not self._is_of_current_topic(topic, committed):
+                    if not self._host.context.is_of_current_topic(topic, committed):
                         found.setdefault(group_id, {})[topic, partition] = None
         for (group_id, topic, partition), *_ in self._pending:
             if only_topic in (topic, None) and self._is_outlived(group_id, topic, partition):
@@ -231,10 +217,9 @@ class OffsetStore:
         group = self._groups.get(group_id)
         present = group.offsets.get(topic, partition) if group is not None else None
         if present is not None:
-            return not self._is_of_current_topic(topic, present)
-        return any(
-            not self._is_of_current_topic(topic, held) for held in self._pending.of((group_id, topic, partition))
-        )
+            return not self._host.context.is_of_current_topic(topic, present)
+        held = self._pending.of((group_id, topic, partition))
+        return any(not self._host.context.is_of_current_topic(topic, committed) for committed in held)
 
     def _without_newer(self, group_id: str, doomed: Sequence[OffsetRecord]) -> list[OffsetRecord]:
         """The records without a newer value under way: a tombstone behind that value would delete it."""
@@ -250,15 +235,15 @@ class OffsetStore:
                 for record in (
                     *expired_offsets(group, now_ms, retention_ms),
                     *group.offsets.tombstones(
-                        lambda topic, _, committed: not self._is_of_current_topic(topic, committed)
+                        lambda topic, _, committed: not self._host.context.is_of_current_topic(topic, committed)
                     ),
                 )
                 if not self.is_unstable(group.group_id, record.topic, record.partition)
             ]
             doomed = self._without_newer(group.group_id, list(dict.fromkeys(expired))) if expired else []
-            empty = group.is_empty and not group.pending and len(doomed) == len(group.offsets)
+            empty = group.membership.is_unused and len(doomed) == len(group.offsets)
             empty = empty and not self.has_unstable(group.group_id)
-            empty = empty and group.own_lock.take()  # no member joins until the group is deleted
+            empty = empty and group.lock.take()  # no member joins until the group is deleted
             if not doomed and not empty:
                 continue
             self._log.info("offsets_expired", group=group.group_id, offsets=len(doomed), group_forgotten=empty)
@@ -280,12 +265,8 @@ class OffsetStore:
     def _group_tombstones(
         self, group: Group, doomed: Sequence[OffsetRecord]
     ) -> tuple[list[Row], Callable[[int], None]]:
-        rows = offset_rows(group.group_id, doomed)
-        if group.consumer is None:
-            rows.append(group_tombstone(group.group_id))
-        else:
-            rows += consumer_rows(group.group_id, forget_group(group.consumer))
-        return rows, partial(self._group_deleted, group.group_id, doomed, group.generation_id)
+        rows = [*offset_rows(group.group_id, doomed), *self._host.kind_of(group).tombstones(group)]
+        return rows, partial(self._group_deleted, group.group_id, doomed, group.membership.generation_id)
 
     def _group_deleted(self, group_id: str, doomed: Iterable[OffsetRecord], generation_id: int, position: int) -> None:
         """The tombstones of a group, written at `generation_id` or under the group's lock, are durable: remove it.
@@ -295,33 +276,28 @@ class OffsetStore:
         """
         self.apply(group_id, doomed, position)
         group = self._groups.get(group_id)
-        if group is not None and group.is_empty and group.generation_id == generation_id:
-            group.consumer = None
-            self._remove(group)
+        if group is None or group.membership.generation_id != generation_id:
+            return
+        if group.membership.is_empty:
+            self._host.remove(group)
             if group.offsets or self.has_unstable(group_id):
-                self._groups[group_id] = Group(group_id=group_id, offsets=group.offsets)
+                self._groups[group_id] = Group(group_id, offsets=group.offsets)
 
     def _expired(self, locked: Group | None, apply: Callable[[], None]) -> None:
         apply()
         if locked is not None:
-            locked.own_lock.give()
+            locked.lock.give()
 
     def _not_expired(self, group: Group, is_locked: bool, error: Exception) -> None:
         if is_locked:
-            group.own_lock.give()
+            group.lock.give()
         tell = self._log.warning if isinstance(error, KafkaError) else self._log.error  # the next sweep tries again
         tell("offsets_not_expired", group=group.group_id, error=str(error))
 
     # --- inside ---
 
-    def _group(self, group_id: str) -> Group:
-        group = self._groups.get(group_id)
-        if group is None:
-            group = self._groups[group_id] = Group(group_id=group_id)
-        return group
-
     def _put(self, group_id: str, record: OffsetRecord) -> None:
-        offsets = self._group(group_id).offsets
+        offsets = self._host.group_or_new(group_id).offsets
         self._committed_count -= len(offsets)
         offsets.apply(record)
         self._committed_count += len(offsets)

@@ -31,18 +31,9 @@ from __future__ import annotations
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.groups.group import ClassicMember, Group, GroupState
-from semel_broker.groups.requests import (
-    Answer,
-    GroupRules,
-    Join,
-    Joined,
-    JoinedMember,
-    MemberIdRequiredError,
-    Sync,
-    Synced,
-    TimePoint,
-)
+from semel_broker.groups.classic.group import ClassicMember, ClassicMembership, GroupState
+from semel_broker.groups.effects import Effects
+from semel_broker.groups.requests import Join, Joined, JoinedMember, MemberIdRequiredError, Sync, Synced, TimePoint
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """A new member that still waits for its first generation after this is removed, as in Kafka."""
@@ -80,36 +71,35 @@ class Empty(msgspec.Struct, frozen=True):
 Change = Assign | Replace | Empty
 
 
-class Transition(msgspec.Struct, kw_only=True):
-    """One transition of one group: its inputs, and the effects that the shard carries out."""
+class ClassicRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that decide (`group.initial.rebalance.delay.ms`, `group.max.size`)."""
 
-    group: Group
+    initial_rebalance_delay_ms: int = 0
+    size_max: int = (1 << 31) - 1
+
+
+class Transition(Effects, kw_only=True):
+    """One transition of one group: its inputs, and its effects."""
+
+    group: ClassicMembership
     now: TimePoint
-    rules: GroupRules
-    answers: list[Answer] = []
-    watch: list[str] = []
+    rules: ClassicRules
     change: Change | None = None
-    cause: str = ""
-    """Why a rebalance has begun; empty: none has."""
-
-    def answer(self, to: object | None, result: Joined | Synced | KafkaError) -> None:
-        if to is not None:
-            self.answers.append(Answer(to, result))
 
 
-def check_alive(group: Group) -> None:
+def check_alive(group: ClassicMembership) -> None:
     if group.state is DEAD:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group was deleted just now: try again")
 
 
-def rebalancing(group: Group) -> KafkaError:
+def rebalancing(group: ClassicMembership) -> KafkaError:
     return KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} is rebalancing: join again")
 
 
 # --- joining ----------------------------------------------------------------------------------------------------------
 
 
-def join(group: Group, ask: Join, to: object, now: TimePoint, rules: GroupRules) -> Transition:
+def join(group: ClassicMembership, ask: Join, to: object, now: TimePoint, rules: ClassicRules) -> Transition:
     """JoinGroup; this transition or a later one answers `to`. Raises COORDINATOR_NOT_AVAILABLE,
     INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED, GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
@@ -257,7 +247,7 @@ def _refuse_full(transition: Transition, ask: Join, to: object) -> None:
         complete_if_ready(transition)
 
 
-def join_again(group: Group, now: TimePoint, rules: GroupRules) -> Transition:
+def join_again(group: ClassicMembership, now: TimePoint, rules: ClassicRules) -> Transition:
     """The group has just left the consumer protocol, or its stored generation has no leader: all members have to join,
     because the partitions of former members have no owner."""
     transition = Transition(group=group, now=now, rules=rules)
@@ -320,13 +310,13 @@ def complete(transition: Transition) -> None:
             transition.answer(to, joined(group, member))
 
 
-def _elect(group: Group) -> None:
+def _elect(group: ClassicMembership) -> None:
     """Keep the leader if it has joined; else elect the first member that has."""
     if group.leader is None or group.members[group.leader].joining is None:
         group.leader = next(member.member_id for member in group.members.values() if member.joining is not None)
 
 
-def joined(group: Group, member: ClassicMember, leader: str | None = None) -> Joined:
+def joined(group: ClassicMembership, member: ClassicMember, leader: str | None = None) -> Joined:
     leader = leader or group.leader or ""
     members = group.members.values() if leader == member.member_id else ()
     return Joined(
@@ -362,7 +352,7 @@ def renew(transition: Transition, member: ClassicMember) -> None:
 # --- requests of members ----------------------------------------------------------------------------------------------
 
 
-def sync(group: Group, ask: Sync, to: object, now: TimePoint, rules: GroupRules) -> Transition:
+def sync(group: ClassicMembership, ask: Sync, to: object, now: TimePoint, rules: ClassicRules) -> Transition:
     """SyncGroup; this transition or a later one answers `to`. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
     INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
@@ -389,7 +379,9 @@ def sync(group: Group, ask: Sync, to: object, now: TimePoint, rules: GroupRules)
     return transition
 
 
-def heartbeat(group: Group, member_id: str, instance_id: str | None, generation_id: int, now: TimePoint) -> None:
+def heartbeat(
+    group: ClassicMembership, member_id: str, instance_id: str | None, generation_id: int, now: TimePoint
+) -> None:
     """Heartbeat: the session starts again. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
     REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
     member = _current_member(group, member_id, instance_id, generation_id)
@@ -398,7 +390,9 @@ def heartbeat(group: Group, member_id: str, instance_id: str | None, generation_
         raise rebalancing(group)
 
 
-def leave(group: Group, member_id: str, instance_id: str | None, now: TimePoint, rules: GroupRules) -> Transition:
+def leave(
+    group: ClassicMembership, member_id: str, instance_id: str | None, now: TimePoint, rules: ClassicRules
+) -> Transition:
     """LeaveGroup of one member, by its id or (KIP-345) by its instance id alone. Raises COORDINATOR_NOT_AVAILABLE,
     UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
@@ -412,7 +406,9 @@ def leave(group: Group, member_id: str, instance_id: str | None, now: TimePoint,
     return transition
 
 
-def withdraw(group: Group, member_id: str, to: object | None, now: TimePoint, rules: GroupRules) -> Transition:
+def withdraw(
+    group: ClassicMembership, member_id: str, to: object | None, now: TimePoint, rules: ClassicRules
+) -> Transition:
     """The connection is lost over which a member waits in JoinGroup (`to`), or was given its id (`to` None).
 
     A rebalance waits no longer for a new member, which has not been in a generation. Its id stays valid: it may come
@@ -431,7 +427,9 @@ def withdraw(group: Group, member_id: str, to: object | None, now: TimePoint, ru
     return transition
 
 
-def check_commit(group: Group, member_id: str, instance_id: str | None, generation_id: int, now: TimePoint) -> None:
+def check_commit(
+    group: ClassicMembership, member_id: str, instance_id: str | None, generation_id: int, now: TimePoint
+) -> None:
     """Whether this member may commit offsets now (OffsetCommit). Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
     UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID.
 
@@ -452,7 +450,9 @@ def check_commit(group: Group, member_id: str, instance_id: str | None, generati
         raise rebalancing(group)
 
 
-def check_commit_in_transaction(group: Group, member_id: str, instance_id: str | None, generation_id: int) -> None:
+def check_commit_in_transaction(
+    group: ClassicMembership, member_id: str, instance_id: str | None, generation_id: int
+) -> None:
     """Whether this member may commit offsets as part of a transaction (TxnOffsetCommit). Raises
     COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
 
@@ -469,7 +469,7 @@ def check_commit_in_transaction(group: Group, member_id: str, instance_id: str |
 # --- timeouts --------------------------------------------------------------------------------------------------------
 
 
-def expiry_of(group: Group, member_id: str, now: TimePoint) -> int | None:
+def expiry_of(group: ClassicMembership, member_id: str, now: TimePoint) -> int | None:
     """When to check this member (or pending id) again, on the monotonic clock; None: never, it is gone."""
     if (lapses_ms := group.pending.get(member_id)) is not None:
         return group.awaited.get(member_id, lapses_ms)
@@ -483,7 +483,7 @@ def expiry_of(group: Group, member_id: str, now: TimePoint) -> int | None:
     return member.expires_ms
 
 
-def expire(group: Group, member_id: str, now: TimePoint, rules: GroupRules) -> Transition:
+def expire(group: ClassicMembership, member_id: str, now: TimePoint, rules: ClassicRules) -> Transition:
     """The session of this member has ended, or the time for which a rebalance waits for this pending id, or the id."""
     transition = Transition(group=group, now=now, rules=rules)
     if (lapses_ms := group.pending.get(member_id)) is not None:
@@ -498,7 +498,7 @@ def expire(group: Group, member_id: str, now: TimePoint, rules: GroupRules) -> T
     return transition
 
 
-def deadline(group: Group, now: TimePoint, rules: GroupRules) -> Transition:
+def deadline(group: ClassicMembership, now: TimePoint, rules: ClassicRules) -> Transition:
     """`group.deadline_ms` has passed: continue without the missing members."""
     transition = Transition(group=group, now=now, rules=rules)
     if group.state is PREPARING:
@@ -514,7 +514,7 @@ def deadline(group: Group, now: TimePoint, rules: GroupRules) -> Transition:
 # --- durable changes -------------------------------------------------------------------------------------------------
 
 
-def apply(group: Group, change: Change, now: TimePoint, rules: GroupRules) -> Transition:
+def apply(group: ClassicMembership, change: Change, now: TimePoint, rules: ClassicRules) -> Transition:
     """`change` is durable: put it into effect, unless the group has changed its generation or state meanwhile.
 
     Raises nothing: an error would be one of the journal, whose other rows are durable, too.
@@ -541,7 +541,9 @@ def apply(group: Group, change: Change, now: TimePoint, rules: GroupRules) -> Tr
     return transition
 
 
-def refuse(group: Group, change: Change, error: KafkaError, now: TimePoint, rules: GroupRules) -> Transition:
+def refuse(
+    group: ClassicMembership, change: Change, error: KafkaError, now: TimePoint, rules: ClassicRules
+) -> Transition:
     """`change` could not be stored: its requests get `error`, and the group rebalances again."""
     transition = Transition(group=group, now=now, rules=rules)
     if isinstance(change, Replace):
@@ -553,7 +555,7 @@ def refuse(group: Group, change: Change, error: KafkaError, now: TimePoint, rule
     return transition
 
 
-def shut(group: Group, error: KafkaError, now: TimePoint, rules: GroupRules) -> Transition:
+def shut(group: ClassicMembership, error: KafkaError, now: TimePoint, rules: ClassicRules) -> Transition:
     """The shard closes: answer all requests that wait with `error`."""
     transition = Transition(group=group, now=now, rules=rules)
     for member in group.waiting():
@@ -562,7 +564,9 @@ def shut(group: Group, error: KafkaError, now: TimePoint, rules: GroupRules) -> 
     return transition
 
 
-def _current_member(group: Group, member_id: str, instance_id: str | None, generation_id: int) -> ClassicMember:
+def _current_member(
+    group: ClassicMembership, member_id: str, instance_id: str | None, generation_id: int
+) -> ClassicMember:
     check_alive(group)
     member = group.find(member_id, instance_id)
     if generation_id not in (group.generation_id, member.carried_epoch):

@@ -1,79 +1,26 @@
-"""PURE: Groups and offsets as records of `__consumer_offsets`, and back.
+"""PURE: Groups of the classic protocol as records of `__consumer_offsets`, and back.
 
-Byte for byte Kafka's: key version 1 for an offset, 2 for a group; an offset's value has version 4, which can say which
-topic of that name it is for (one whose committer asked for an expiry of its own: version 1, which has a field for that
-and none for the topic's id), a group's version 3.
+Byte for byte Kafka's: key version 2, value version 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from semel_storage.internal_topics import (
     GROUP_METADATA_KEY,
     GROUP_METADATA_VALUE,
-    OFFSET_COMMIT_KEY,
-    OFFSET_COMMIT_VALUE,
     GroupMetadataKey,
     GroupMetadataValue,
     GroupMetadataValueMember,
-    OffsetCommitKey,
-    OffsetCommitValue,
     Row,
     encode_versioned,
 )
 
-from semel_broker.groups.group import CONSUMER, ClassicMember, Group
-from semel_broker.groups.migration import Downgrade
-from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
+from semel_broker.groups.classic.group import ClassicMember, ClassicMembership
+from semel_broker.groups.classic.state import Assign, Change, Empty, Replace
 from semel_broker.groups.requests import TimePoint
-from semel_broker.groups.state import Assign, Change, Empty, Replace
-
-OFFSET_COMMIT_VALUE_WITH_EXPIRY = 1
 
 
-def offset_rows(group_id: str, records: Sequence[OffsetRecord]) -> list[Row]:
-    """The records that store these commits, and tombstones for deleted offsets."""
-    return [
-        (
-            encode_versioned(
-                OffsetCommitKey(group=group_id, topic=record.topic, partition=record.partition), OFFSET_COMMIT_KEY
-            ),
-            None if record.committed is None else _offset_value(record.committed),
-        )
-        for record in records
-    ]
-
-
-def _offset_value(committed: CommittedOffset) -> bytes:
-    value = OffsetCommitValue(
-        offset=committed.offset,
-        leader_epoch=committed.leader_epoch,
-        metadata=committed.metadata,
-        commit_timestamp=committed.commit_timestamp_ms,
-        expire_timestamp=committed.expire_timestamp_ms,
-        topic_id=committed.topic_id,
-    )
-    asks = committed.expire_timestamp_ms != NO_EXPIRY
-    return encode_versioned(value, OFFSET_COMMIT_VALUE_WITH_EXPIRY if asks else OFFSET_COMMIT_VALUE)
-
-
-def offset_of(key: OffsetCommitKey, value: OffsetCommitValue | None) -> OffsetRecord:
-    """The commit that an offset's record stores."""
-    if value is None:
-        return OffsetRecord(key.topic, key.partition, None)
-    committed = CommittedOffset(
-        value.offset,
-        value.leader_epoch,
-        value.metadata,
-        value.commit_timestamp,
-        value.expire_timestamp,
-        value.topic_id,
-    )
-    return OffsetRecord(key.topic, key.partition, committed)
-
-
-def group_row(group: Group, change: Change, now: TimePoint) -> Row:
+def group_row(group: ClassicMembership, change: Change, now: TimePoint) -> Row:
     """The record of the group as it will be once `change` is applied."""
     emptied = isinstance(change, Empty)
     leader = group.leader
@@ -90,29 +37,17 @@ def group_row(group: Group, change: Change, now: TimePoint) -> Row:
     return _group_key(group.group_id), encode_versioned(value, GROUP_METADATA_VALUE)
 
 
-def downgraded_row(downgrade: Downgrade, wall_ms: int) -> Row:
+def downgraded_row(group: ClassicMembership) -> Row:
     """The record of a group that leaves the consumer protocol. It names no leader: all members have to join."""
     value = GroupMetadataValue(
-        protocol_type=CONSUMER,
-        generation=downgrade.generation_id,
-        protocol=downgrade.protocol,
+        protocol_type=group.protocol_type,
+        generation=group.generation_id,
+        protocol=group.protocol,
         leader=None,
-        current_state_timestamp=wall_ms,
-        members=[
-            GroupMetadataValueMember(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout=member.rebalance_timeout_ms,
-                session_timeout=member.session_timeout_ms,
-                subscription=member.metadata_for(downgrade.protocol),
-                assignment=member.assignment,
-            )
-            for member in downgrade.members
-        ],
+        current_state_timestamp=group.since_ms,
+        members=[_member_value(group, member) for member in group.members.values()],
     )
-    return _group_key(downgrade.group_id), encode_versioned(value, GROUP_METADATA_VALUE)
+    return _group_key(group.group_id), encode_versioned(value, GROUP_METADATA_VALUE)
 
 
 def group_tombstone(group_id: str) -> Row:
@@ -120,7 +55,7 @@ def group_tombstone(group_id: str) -> Row:
     return _group_key(group_id), None
 
 
-def restore(group: Group, value: GroupMetadataValue, now: TimePoint, grace_ms: int = 0) -> None:
+def restore(group: ClassicMembership, value: GroupMetadataValue, now: TimePoint, grace_ms: int = 0) -> None:
     """Put a stored generation into a group that has no members: its members continue, each with a full session
     timeout until its next heartbeat. A generation without a leader was stored when the group left the consumer
     protocol. `grace_ms`: for so long a former coordinator may still answer heartbeats."""
@@ -151,7 +86,9 @@ def _group_key(group_id: str) -> bytes:
     return encode_versioned(GroupMetadataKey(group=group_id), GROUP_METADATA_KEY)
 
 
-def _member_value(group: Group, member: ClassicMember, change: Change) -> GroupMetadataValueMember:
+def _member_value(
+    group: ClassicMembership, member: ClassicMember, change: Change | None = None
+) -> GroupMetadataValueMember:
     value = GroupMetadataValueMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,

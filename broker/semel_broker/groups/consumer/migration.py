@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
+from semel_protocol.consumer_protocol import PROTOCOL_TYPE, Subscription, version_of
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.groups.classic.group import ClassicMember, ClassicMembership, GroupState
 from semel_broker.groups.consumer.model import (
     LEFT_STATIC,
     NOTHING,
@@ -33,39 +34,23 @@ from semel_broker.groups.consumer.model import (
 )
 from semel_broker.groups.consumer.model import Member as ConsumerMember
 from semel_broker.groups.consumer.requests import JOIN, Catalog, Heartbeat
-from semel_broker.groups.embedded import (
-    EmbeddedSubscription,
-    NamedPlaces,
-    assignment_of,
-    encoded_assignment,
-    subscription_of,
-)
-from semel_broker.groups.group import CONSUMER, ClassicMember, Group, GroupState
+from semel_broker.groups.embedded import NamedPlaces, assignment_of, encoded_assignment, owned_by, subscription_of
 from semel_broker.groups.requests import Join
 
 UPGRADES = "upgrade", "bidirectional"
 DOWNGRADES = "downgrade", "bidirectional"
 
 
-class Downgrade(msgspec.Struct, frozen=True, kw_only=True):
-    """The group in the classic protocol, with all its members."""
-
-    group_id: str
-    generation_id: int
-    protocol: str
-    members: list[ClassicMember]
-
-
 # --- into the consumer protocol ---------------------------------------------------------------------------------------
 
 
-def check_upgrade(group: Group, policy: str, size_max: int) -> None:
+def check_upgrade(group: ClassicMembership, policy: str, size_max: int) -> None:
     """Whether a classic group may become one of the consumer protocol. Raises GROUP_ID_NOT_FOUND."""
     if group.state is GroupState.EMPTY:
         return
     if policy not in UPGRADES:
         why = f"group.consumer.migration.policy is {policy}: set it to upgrade, or stop its members"
-    elif group.protocol_type != CONSUMER:
+    elif group.protocol_type != PROTOCOL_TYPE:
         why = f"its members have the protocol type {group.protocol_type!r}: choose another group.id"
     elif len(group.members) > size_max:
         why = f"it has more members than group.consumer.max.size = {size_max}: stop some of them"
@@ -74,7 +59,7 @@ def check_upgrade(group: Group, policy: str, size_max: int) -> None:
     raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{group.group_id} stays a classic group, because {why}")
 
 
-def upgraded(group: Group, catalog: Catalog) -> tuple[Change, ...]:
+def upgraded(group: ClassicMembership, catalog: Catalog) -> tuple[Change, ...]:
     """The changes that carry a classic group into the consumer protocol; none for a group without members.
 
     A member that has never been in a generation owns nothing, and joins again. Raises GROUP_ID_NOT_FOUND if the
@@ -95,7 +80,7 @@ def upgraded(group: Group, catalog: Catalog) -> tuple[Change, ...]:
         changes.append(SetMember(member.member_id, _consumer_member(member, subscription)))
         changes.append(SetTarget(member.member_id, assigned[member.member_id]))
         # What it owned at its last JoinGroup it may still be revoking: cooperative members revoke after SyncGroup.
-        revoking = _places(subscription.owned, catalog) - taken
+        revoking = _places(owned_by(subscription), catalog) - taken
         taken |= revoking
         current = Current(
             epoch=group.generation_id,
@@ -108,7 +93,7 @@ def upgraded(group: Group, catalog: Catalog) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _read(group: Group, member: ClassicMember) -> tuple[EmbeddedSubscription, NamedPlaces]:
+def _read(group: ClassicMembership, member: ClassicMember) -> tuple[Subscription, NamedPlaces]:
     name = group.protocol if group.protocol is not None else member.protocols[0][0]
     subscription, assigned = subscription_of(member.metadata_for(name)), assignment_of(member.assignment)
     if subscription is None or assigned is None:
@@ -120,7 +105,7 @@ def _read(group: Group, member: ClassicMember) -> tuple[EmbeddedSubscription, Na
     return subscription, assigned
 
 
-def _consumer_member(member: ClassicMember, subscription: EmbeddedSubscription) -> ConsumerMember:
+def _consumer_member(member: ClassicMember, subscription: Subscription) -> ConsumerMember:
     return ConsumerMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -138,7 +123,8 @@ def _consumer_member(member: ClassicMember, subscription: EmbeddedSubscription) 
 
 def as_heartbeat(group: ConsumerGroup, ask: Join, catalog: Catalog) -> Heartbeat:
     """A JoinGroup as a request of the consumer protocol. Raises INCONSISTENT_GROUP_PROTOCOL."""
-    subscription = subscription_of(ask.protocols[0][1]) if ask.protocol_type == CONSUMER and ask.protocols else None
+    is_consumer = ask.protocol_type == PROTOCOL_TYPE and ask.protocols
+    subscription = subscription_of(ask.protocols[0][1]) if is_consumer else None
     others = [
         member.classic.protocols
         for member in group.members.values()
@@ -160,9 +146,9 @@ def as_heartbeat(group: ConsumerGroup, ask: Join, catalog: Catalog) -> Heartbeat
         client_id=ask.client_id,
         client_host=ask.client_host,
         rebalance_timeout_ms=ask.rebalance_timeout_ms,
-        topics=subscription.topics,
+        topics=tuple(subscription.topics),
         regex="",
-        owned=_places(subscription.owned, catalog),
+        owned=_places(owned_by(subscription), catalog),
         classic=Classic(ask.session_timeout_ms, ask.protocols),
     )
 
@@ -172,10 +158,10 @@ def embedded_assignment(group: ConsumerGroup, member_id: str) -> bytes:
     classic = group.members[member_id].classic
     assert classic is not None
     names = {facts.topic_id: name for name, facts in group.topics.items()}
-    subscription = subscription_of(classic.protocols[0][1])
+    metadata = classic.protocols[0][1]
     places = group.current(member_id).assigned
     return encoded_assignment(
-        subscription.version if subscription is not None else 0,
+        version_of(metadata) if subscription_of(metadata) is not None else 0,
         [(names[topic_id], partition) for topic_id, partition in places if topic_id in names],
     )
 
@@ -183,10 +169,10 @@ def embedded_assignment(group: ConsumerGroup, member_id: str) -> bytes:
 # --- into the classic protocol ----------------------------------------------------------------------------------------
 
 
-def downgraded(group: ConsumerGroup, generation_id: int, policy: str, size_max: int) -> Downgrade | None:
+def downgraded(group: ConsumerGroup, generation_id: int, policy: str, size_max: int) -> ClassicMembership | None:
     """The group in the classic protocol, if it may change to it: it has members, all of them classic.
 
-    `members` have no deadlines yet (`expires_ms`).
+    The members have no deadlines yet (`expires_ms`).
     """
     members = list(group.members.values())
     classics = [member.classic for member in members if member.classic is not None]
@@ -195,12 +181,10 @@ def downgraded(group: ConsumerGroup, generation_id: int, policy: str, size_max: 
     common = _common([classic.protocols for classic in classics])
     if not common:
         return None
-    return Downgrade(
-        group_id=group.group_id,
-        generation_id=generation_id,
-        protocol=common[0],
-        members=[_classic_member(group, member, member.classic) for member in members if member.classic is not None],
-    )
+    made = ClassicMembership(group_id=group.group_id, generation_id=generation_id)
+    carried = [_classic_member(group, member, member.classic) for member in members if member.classic is not None]
+    made.restore(carried, common[0], leader=None)
+    return made
 
 
 def _classic_member(group: ConsumerGroup, member: ConsumerMember, classic: Classic) -> ClassicMember:
@@ -212,7 +196,7 @@ def _classic_member(group: ConsumerGroup, member: ConsumerMember, classic: Class
         client_host=member.client_host,
         session_timeout_ms=classic.session_timeout_ms,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        protocol_type=CONSUMER,
+        protocol_type=PROTOCOL_TYPE,
         protocols=classic.protocols,
         assignment=embedded_assignment(group, member.member_id),
         is_new=False,

@@ -7,11 +7,11 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel._consume.log_scan import ScannedBatch
-from semel.cli.shared.times import duration, moment, plural
-from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, spans_of
+from semel._texts import duration, moment, plural
 from semel.cli.txn.timeline_svg import COLOUR, RIGHT, WIDTH, render, ticks
 from semel.cli.txn.timeline_text import Scale, draw, legend
+from semel.diagnose import Outcome, PartitionTimeline, ScannedBatch
+from semel.diagnose.timeline import spans_of
 from semel.structs import TopicPartition
 from semel_protocol.batch import read_header
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker

@@ -15,7 +15,7 @@ import pytest
 import semel_broker
 from click.testing import CliRunner
 from semel._command_line.setting_texts import KNOWN, own_name, properties, without_jaas
-from semel._config.client import ProducerConfig
+from semel._config.producer import ProducerConfig
 from semel.cli.main import main
 from semel_broker.config.loading import load
 from semel_broker.config.peer_listener import NotABrokerError

@@ -31,8 +31,9 @@ from semel._command_line.setting_texts import (
     value_of,
     without_jaas,
 )
-from semel._config.client import AdminConfig, ClientConfig, ProducerConfig
+from semel._config.client import AdminConfig, ClientConfig
 from semel._config.consumer import ConsumerConfig
+from semel._config.producer import ProducerConfig
 from semel._texts import similar
 from semel.errors import KafkaConfigurationError
 

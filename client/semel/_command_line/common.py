@@ -16,7 +16,7 @@ from semel_protocol.visible import visible, visible_json
 
 from semel._command_line.signals import run_until_signal
 from semel._command_line.warnings_thread import warnings_in_a_thread
-from semel.diagnose import Line, PartitionNameError, StartPosition, StartPositionError, Tone, start_position
+from semel.diagnose import DiagnosisLine, PartitionNameError, StartPosition, StartPositionError, Tone, start_position
 from semel.errors import KafkaError, NotSemelBrokerError
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ def tell(*lines: Text | str) -> None:
             out.print(line, soft_wrap=True)
 
 
-def texts(lines: Iterable[Line]) -> list[Text]:
+def texts(lines: Iterable[DiagnosisLine]) -> list[Text]:
     """The lines of an explanation with their colours, for `tell`. A command stays on one line, so that it can be
     copied.
     """

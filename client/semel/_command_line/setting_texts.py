@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from semel._config.client import ProducerConfig
 from semel._config.consumer import ConsumerConfig
 from semel._config.jaas import credentials
-from semel._config.settings import RULES
+from semel._config.producer import ProducerConfig
+from semel._config.settings import settings_of
 from semel.errors import KafkaConfigurationError
 
 ALIASES = {
@@ -28,17 +28,8 @@ ALIASES = {
     "ssl_truststore_location": "ssl_cafile",
 }
 """Names of Kafka's Java client and of librdkafka that differ from semel's by more than their dots."""
-NO_TEXT = (
-    "edge",
-    "key_deserializer",
-    "key_serializer",
-    "partitioner",
-    "sasl_oauth_token_provider",
-    "ssl_context",
-    "transaction_group_step",
-    "value_deserializer",
-    "value_serializer",
-)
+RULES = {name: each.rule for config in (ProducerConfig, ConsumerConfig) for name, each in settings_of(config).items()}
+NO_TEXT = frozenset(name for name, rule in RULES.items() if rule.is_object)
 """Settings whose values are objects of Python."""
 JAAS = "sasl_jaas_config"
 """Kafka's setting with user and password in one text. It becomes sasl_plain_username and sasl_plain_password."""
@@ -46,7 +37,7 @@ DEFAULT_MECHANISM = "PLAIN"
 """Without a mechanism beside it, credentials for SCRAM are refused: PLAIN would send the password."""
 SECRETS = frozenset({JAAS, *(name for name, rule in RULES.items() if rule.is_secret)})
 """Settings whose values must not be seen by others."""
-KNOWN = frozenset({*ProducerConfig.__struct_fields__, *ConsumerConfig.__struct_fields__, JAAS}) - {*NO_TEXT}
+KNOWN = frozenset({*RULES, JAAS}) - NO_TEXT
 """The settings of producer, consumer and admin that can be given as text."""
 
 

@@ -41,7 +41,7 @@ from semel.diagnose.holders import (
     open_transaction_facts,
     open_transactions,
 )
-from semel.diagnose.lines import Line, Tone
+from semel.diagnose.lines import DiagnosisLine, Tone
 from semel.diagnose.log_scan import ScannedBatch, fetch_stored, scan
 from semel.diagnose.offset_reset import OffsetChange, ResetRefusedError, plan_reset, reset_facts
 from semel.diagnose.partitions import (
@@ -89,10 +89,10 @@ __all__ = [
     "NO_LEDGER",
     "OUTCOME_OF",
     "BrokerHealth",
+    "DiagnosisLine",
     "GroupFindings",
     "Health",
     "HealthVerdict",
-    "Line",
     "NoSuchPartitionError",
     "OffsetChange",
     "OpenTransaction",

@@ -17,7 +17,7 @@ class Tone(Enum):
     BAD = "bad"
 
 
-class Line(msgspec.Struct, frozen=True):
+class DiagnosisLine(msgspec.Struct, frozen=True):
     """A line of an explanation.
 
     heading: the words before the text that say what it is about. caption: the word in a column of its own before the
@@ -35,6 +35,6 @@ class Line(msgspec.Struct, frozen=True):
         return self.heading + self.text if self.caption is None else f"  {self.caption:<12}{self.text}"
 
 
-def captioned(pairs: Sequence[tuple[str, str]]) -> list[Line]:
+def captioned(pairs: Sequence[tuple[str, str]]) -> list[DiagnosisLine]:
     """Pairs of a caption and a text as lines."""
-    return [Line(text, caption=caption) for caption, text in pairs]
+    return [DiagnosisLine(text, caption=caption) for caption, text in pairs]

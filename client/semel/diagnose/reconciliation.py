@@ -15,7 +15,7 @@ import msgspec
 
 from semel._texts import names_of, one_of, spoken
 from semel.admin import ConsumerGroupDescription, MemberDescription
-from semel.diagnose.lines import Line, Tone
+from semel.diagnose.lines import DiagnosisLine, Tone
 from semel.structs import TopicPartition
 
 CONSUMER = "consumer"
@@ -153,29 +153,31 @@ def member_facts(group: ConsumerGroupDescription) -> dict[str, Any]:
     }
 
 
-def member_lines(group: ConsumerGroupDescription) -> list[Line]:
+def member_lines(group: ConsumerGroupDescription) -> list[DiagnosisLine]:
     """The obstacles between a group and its target assignment, as lines; none for a classic group."""
     steps = steps_of(group)
     lines = []
     if is_unassigned(group):
         epochs = f"group epoch {group.group_epoch}, assignment epoch {group.assignment_epoch}"
-        lines.append(Line(f"  {epochs}: the coordinator makes an assignment at a heartbeat of a member.", Tone.WARNING))
+        lines.append(
+            DiagnosisLine(f"  {epochs}: the coordinator makes an assignment at a heartbeat of a member.", Tone.WARNING)
+        )
     blocks = blocks_of(group)
     for block in blocks:
         missing = f"{spoken(block.partitions)}: {one_of(block.holders)} has not given up what {block.waits} waits for"
-        lines.append(Line(f"  {missing}.", Tone.WARNING))
+        lines.append(DiagnosisLine(f"  {missing}.", Tone.WARNING))
     away = {member.name for member in group.members if member.is_away}
     if any(not away.issuperset(block.holders) for block in blocks):
-        lines.append(Line(HOW_PARTITIONS_ARE_GIVEN_UP))
+        lines.append(DiagnosisLine(HOW_PARTITIONS_ARE_GIVEN_UP))
     named = {name for block in blocks for name in (block.waits, *block.holders)}
     for member in group.members:
         own = steps.get(member.member_id)
         if own is None:
             continue
         if own.left:
-            lines.append(Line(f"  {member.name} is a static member and {words(own)}.", Tone.WARNING))
+            lines.append(DiagnosisLine(f"  {member.name} is a static member and {words(own)}.", Tone.WARNING))
         elif member.name not in named and (own.behind is not None or own.give_up or own.next):
-            lines.append(Line(f"  {member.name} {words(own)}."))
+            lines.append(DiagnosisLine(f"  {member.name} {words(own)}."))
     return lines
 
 

@@ -19,7 +19,7 @@ from semel.diagnose.holders import (
     open_transaction_facts,
     open_transactions,
 )
-from semel.diagnose.lines import Line, Tone, captioned
+from semel.diagnose.lines import DiagnosisLine, Tone, captioned
 from semel.diagnose.log_scan import scan
 from semel.diagnose.partitions import PartitionEnds, ends_of
 from semel.diagnose.reconciliation import blocks_of, member_facts, member_lines
@@ -210,86 +210,97 @@ def group_findings_facts(found: GroupFindings) -> dict[str, Any]:
     }
 
 
-def group_lines(found: GroupFindings, now_ms: int) -> list[Line]:
-    """PURE. The findings in words: the state, the members, the partitions, the open transactions."""
+def group_lines(found: GroupFindings, now_ms: int, otherwise: str = "") -> list[DiagnosisLine]:
+    """PURE. The findings in words: the state, the members, the partitions, the open transactions.
+
+    otherwise: what a reader can do to see whether a member only takes long, as the end of a sentence.
+    """
     group = found.group
-    lines = [Line(f"  {group.state}, {plural(len(group.members), 'member')}", heading=group.group_id)]
+    lines = [DiagnosisLine(f"  {group.state}, {plural(len(group.members), 'member')}", heading=group.group_id)]
     if group.state in STATES:
-        lines.append(Line(f"  Not moving: {STATES[group.state]}", Tone.WARNING))
+        lines.append(DiagnosisLine(f"  Not moving: {STATES[group.state]}", Tone.WARNING))
     lines += member_lines(group)
     by_progress: dict[Progress, dict[TopicPartition, PartitionEnds]] = {}
     for at, ends in found.ends.items():
         by_progress.setdefault(progress_of(found, at, ends), {})[at] = ends
     for progress in sorted(by_progress, key=list(Progress).index):
-        lines += _partitions(found, progress, by_progress[progress])
+        lines += _partitions(found, progress, by_progress[progress], otherwise)
     if held := by_progress.get(Progress.HELD_BACK):
         lines += held_back_lines(held, [each for each in found.open_transactions if each.partition in held], now_ms)
     if not found.ends:
-        lines.append(Line("  It has no committed offsets, and its members have no partitions."))
+        lines.append(DiagnosisLine("  It has no committed offsets, and its members have no partitions."))
     if found.pending:
         lines += [
-            Line(),
-            Line(
+            DiagnosisLine(),
+            DiagnosisLine(
                 "Offsets committed in a transaction take effect when it ends. Transactions open in the partition of "
                 "this group's offsets (some may belong to other groups):"
             ),
         ]
         for holders in by_transaction(found.pending):
-            lines += [Line(), *captioned(describe_transaction(holders, now_ms))]
+            lines += [DiagnosisLine(), *captioned(describe_transaction(holders, now_ms))]
     return lines
 
 
-def _partitions(found: GroupFindings, progress: Progress, places: Mapping[TopicPartition, PartitionEnds]) -> list[Line]:
+def _partitions(
+    found: GroupFindings, progress: Progress, places: Mapping[TopicPartition, PartitionEnds], otherwise: str
+) -> list[DiagnosisLine]:
     """One line for all partitions of this progress, or one for each where the figures of each are needed."""
     if len(places) > 1:
         count = f"  {plural(len(places), 'partition')}:"
         match progress:
             case Progress.MOVING:
                 moved = sum(found.after[at] - found.before.get(at, found.after[at]) for at in places)
-                return [Line(f"{count} moving, together {moved / found.waited_s:,.0f} offsets a second.", Tone.GOOD)]
+                return [
+                    DiagnosisLine(
+                        f"{count} moving, together {moved / found.waited_s:,.0f} offsets a second.", Tone.GOOD
+                    )
+                ]
             case Progress.AT_END:
-                return [Line(f"{count} at the end, nothing to read.")]
+                return [DiagnosisLine(f"{count} at the end, nothing to read.")]
             case Progress.EMPTY:
-                return [Line(f"{count} empty, nothing committed yet.")]
+                return [DiagnosisLine(f"{count} empty, nothing committed yet.")]
             case Progress.HELD_BACK:
-                return [Line(f"{count} a read_committed consumer cannot read further.", Tone.WARNING)]
+                return [DiagnosisLine(f"{count} a read_committed consumer cannot read further.", Tone.WARNING)]
             case _:
                 pass
-    return [_partition(found, at, ends, progress) for at, ends in places.items()]
+    return [_partition(found, at, ends, progress, otherwise) for at, ends in places.items()]
 
 
-def _partition(found: GroupFindings, at: TopicPartition, ends: PartitionEnds, progress: Progress) -> Line:
+def _partition(
+    found: GroupFindings, at: TopicPartition, ends: PartitionEnds, progress: Progress, otherwise: str
+) -> DiagnosisLine:
     offset = found.after.get(at)
     place = f"  {at.topic}-{at.partition}"
     if progress is Progress.UNOWNED:
         said = "nothing committed" if offset is None else f"committed {offset:,} of {ends.high_watermark:,}"
-        return Line(f"{place}  {said}: {UNOWNED}", Tone.BAD)
+        return DiagnosisLine(f"{place}  {said}: {UNOWNED}", Tone.BAD)
     if offset is None:
-        return Line(f"{place}  nothing committed yet; {_whose(found, at)}.")
+        return DiagnosisLine(f"{place}  nothing committed yet; {_whose(found, at, otherwise)}.")
     said = f"{place}  committed {offset:,} of {ends.high_watermark:,}: "
     match progress:
         case Progress.MOVING:
             moved = offset - found.before.get(at, offset)
-            return Line(f"{said}moving, {moved / found.waited_s:,.0f} offsets a second.", Tone.GOOD)
+            return DiagnosisLine(f"{said}moving, {moved / found.waited_s:,.0f} offsets a second.", Tone.GOOD)
         case Progress.BEYOND_END:
             advice = "The topic was created again or lost records; reset the offset."
-            return Line(f"{said}beyond the end. {advice}", Tone.BAD)
+            return DiagnosisLine(f"{said}beyond the end. {advice}", Tone.BAD)
         case Progress.AT_END if offset < ends.high_watermark:
-            return Line(f"{said}at the end, only markers and aborted records follow.")
+            return DiagnosisLine(f"{said}at the end, only markers and aborted records follow.")
         case Progress.AT_END:
-            return Line(f"{said}at the end, nothing to read.")
+            return DiagnosisLine(f"{said}at the end, nothing to read.")
         case Progress.BELOW_START:
-            return Line(
+            return DiagnosisLine(
                 f"{said}below the first offset, {ends.start:,}: records were deleted before they were read; "
                 "auto.offset.reset decides where its consumer continues.",
                 Tone.BAD,
             )
         case Progress.HELD_BACK:
-            return Line(f"{said}a read_committed consumer cannot read further.", Tone.WARNING)
+            return DiagnosisLine(f"{said}a read_committed consumer cannot read further.", Tone.WARNING)
         case _:
-            return Line(
+            return DiagnosisLine(
                 f"{said}{plural(ends.last_stable - offset, 'offset')} can be read, and no offset was committed for "
-                f"{duration(found.waited_s * 1000)}; {_whose(found, at)}.",
+                f"{duration(found.waited_s * 1000)}; {_whose(found, at, otherwise)}.",
                 Tone.WARNING,
             )
 
@@ -303,7 +314,7 @@ def _member_of(found: GroupFindings, at: TopicPartition) -> MemberDescription | 
     return next((member for member in found.group.members if at in member.assignment), None)
 
 
-def _whose(found: GroupFindings, at: TopicPartition) -> str:
+def _whose(found: GroupFindings, at: TopicPartition, otherwise: str) -> str:
     member = _member_of(found, at)
     if member is None:
         for block in blocks_of(found.group):
@@ -312,4 +323,4 @@ def _whose(found: GroupFindings, at: TopicPartition) -> str:
         return "no member has this partition"
     if member.is_away:
         return f"it waits for {member.name}, a static member that is away: start it, or wait until its session ends"
-    return f"it is assigned to {member.name}: check that member, or wait longer with --wait"
+    return f"it is assigned to {member.name}: check that member{otherwise}"

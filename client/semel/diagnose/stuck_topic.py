@@ -16,7 +16,7 @@ from semel.diagnose.holders import (
     open_transaction_facts,
     open_transactions,
 )
-from semel.diagnose.lines import Line, captioned
+from semel.diagnose.lines import DiagnosisLine, captioned
 from semel.diagnose.partitions import PartitionEnds, ends_of, partitions_of
 from semel.structs import TopicPartition
 
@@ -68,14 +68,14 @@ def topic_findings_facts(found: TopicFindings) -> dict[str, Any]:
     }
 
 
-def topic_lines(found: TopicFindings, now_ms: int) -> list[Line]:
+def topic_lines(found: TopicFindings, now_ms: int) -> list[DiagnosisLine]:
     """PURE. The findings in words: a paragraph for each transaction that holds partitions back."""
     return held_back_lines(found.held, found.open_transactions, now_ms)
 
 
 def held_back_lines(
     held: Mapping[TopicPartition, PartitionEnds], found: Sequence[OpenTransaction], now_ms: int
-) -> list[Line]:
+) -> list[DiagnosisLine]:
     """PURE. One paragraph for each transaction that is the first open one of a partition, and one for partitions whose
     transaction has ended. found: the open transactions, sorted by partition and first offset.
     """
@@ -86,27 +86,29 @@ def held_back_lines(
     for holders in by_transaction(first.values()):
         places = [each.partition for each in holders]
         later = [each for each in found if each.partition in places and each is not first[each.partition]]
-        lines += [Line(), *_headline({at: held[at] for at in places})]
+        lines += [DiagnosisLine(), *_headline({at: held[at] for at in places})]
         lines += [*captioned(describe_transaction(holders, now_ms)), *_behind(later)]
     if ended := {at: each for at, each in held.items() if at not in first}:
-        lines += [Line(), *_headline(ended)]
-        lines.append(Line("  The transaction that held it back has just ended: run the command again."))
+        lines += [DiagnosisLine(), *_headline(ended)]
+        lines.append(DiagnosisLine("  The transaction that held it back has just ended: run the command again."))
     return lines
 
 
-def _headline(held: Mapping[TopicPartition, PartitionEnds]) -> list[Line]:
+def _headline(held: Mapping[TopicPartition, PartitionEnds]) -> list[DiagnosisLine]:
     if len(held) == 1:
         ((at, ends),) = held.items()
         offsets = f"last stable offset {ends.last_stable:,}, high watermark {ends.high_watermark:,}"
         return [
-            Line(f"  {offsets}: {plural(ends.held_back, 'offset')} held back", heading=f"{at.topic}-{at.partition}")
+            DiagnosisLine(
+                f"  {offsets}: {plural(ends.held_back, 'offset')} held back", heading=f"{at.topic}-{at.partition}"
+            )
         ]
     total = sum(each.held_back for each in held.values())
-    head = Line(f"  {plural(total, 'offset')} held back", heading=f"{len(held)} partitions")
-    return [head, Line(compact(held), caption="partitions")]
+    head = DiagnosisLine(f"  {plural(total, 'offset')} held back", heading=f"{len(held)} partitions")
+    return [head, DiagnosisLine(compact(held), caption="partitions")]
 
 
-def _behind(later: Sequence[OpenTransaction]) -> list[Line]:
+def _behind(later: Sequence[OpenTransaction]) -> list[DiagnosisLine]:
     """Transactions that hold the partitions back when the first one has ended."""
     groups = by_transaction(later)
     lines = []
@@ -115,7 +117,7 @@ def _behind(later: Sequence[OpenTransaction]) -> list[Line]:
         whose = "no transactional id" if each.transaction is None else each.transaction.transactional_id
         where = f"from offset {each.first_offset:,}" if len(holders) == 1 else f"in {len(holders)} of these partitions"
         said = f"producer {each.producer.producer_id} ({whose}) {where}: {each.verdict.value}"
-        lines.append(Line(said, caption="behind it"))
+        lines.append(DiagnosisLine(said, caption="behind it"))
     if (more := len(groups) - BEHIND_SHOWN) > 0:
-        lines.append(Line(f"and {plural(more, 'transaction')} more", caption=""))
+        lines.append(DiagnosisLine(f"and {plural(more, 'transaction')} more", caption=""))
     return lines

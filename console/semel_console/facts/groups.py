@@ -23,8 +23,6 @@ from semel_console.query import QueryParameters
 
 WAIT_S = 1.0
 """The time between the two looks at committed offsets that show whether a group moves."""
-WAIT_ADVICE = ", or wait longer with --wait"
-"""The command has this option; the page looks again by itself."""
 COUNTED_OFFSETS_MAX = 20_000
 """A partition with more offsets ahead is not counted record by record."""
 
@@ -79,7 +77,7 @@ async def group(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, 
             for each in found.group.members
         ],
         "stuck": is_stuck(found),
-        "text": [line.plain.rstrip().replace(WAIT_ADVICE, "") for line in group_lines(found, now_ms)[1:]],
+        "text": [line.plain.rstrip() for line in group_lines(found, now_ms)[1:]],
     }
 
 

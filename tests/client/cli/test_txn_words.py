@@ -11,6 +11,7 @@ from semel.diagnose import (
     GroupFindings,
     OpenTransaction,
     PartitionEnds,
+    TransactionFindings,
     Verdict,
     describe_transaction,
     group_findings_facts,
@@ -156,7 +157,7 @@ def fence(old_epoch: int, text: str) -> FenceRecord:
 
 def test_why_shows_state_owner_partitions_and_fences_the_latest_first() -> None:
     fences = (fence(1, "epoch 1 gave way"), fence(2, "epoch 2 gave way"))
-    assert transaction_lines(transaction(fences=fences), {AT: 731, OTHER: None}, NOW_MS) == [
+    assert transaction_lines(TransactionFindings(transaction(fences=fences), {AT: 731, OTHER: None}), NOW_MS) == [
         (
             "shop: Ongoing. Open since 22:13:08 UTC (12.0 s). It waits for its producer to commit or abort; "
             "otherwise the coordinator aborts it in 48.0 s (transaction.timeout.ms = 60000)."
@@ -179,7 +180,8 @@ def test_why_shows_state_owner_partitions_and_fences_the_latest_first() -> None:
 def test_the_advice_of_why_fits_the_reason_of_the_last_fence() -> None:
     def advice(reason: str) -> str:
         last = msgspec.structs.replace(fence(2, "epoch 2 gave way"), reason=reason)
-        return transaction_lines(transaction(fences=(fence(1, "epoch 1 gave way"), last)), {}, NOW_MS)[-1]
+        found = transaction(fences=(fence(1, "epoch 1 gave way"), last))
+        return transaction_lines(TransactionFindings(found, {}), NOW_MS)[-1]
 
     assert "raise transaction.timeout.ms of the producer" in advice("timed_out")
     assert "both instances" not in advice("timed_out")
@@ -189,13 +191,14 @@ def test_the_advice_of_why_fits_the_reason_of_the_last_fence() -> None:
 
 
 def test_why_says_when_the_last_transaction_ended() -> None:
-    (first, *_) = transaction_lines(transaction("CompleteCommit", last_update_time_ms=NOW_MS - 90_000), {}, NOW_MS)
+    found = transaction("CompleteCommit", last_update_time_ms=NOW_MS - 90_000)
+    (first, *_) = transaction_lines(TransactionFindings(found, {}), NOW_MS)
     assert "was committed at 22:11:50 UTC, 1 min 30 s ago; it waits for nothing" in first
 
 
 def test_a_coordinator_without_a_ledger_is_named_with_what_is_not_known() -> None:
     found = transaction("CompleteAbort", owner="", last_update_time_ms=None)
-    *_, unknown, older = transaction_lines(found, {}, NOW_MS)
+    *_, unknown, older = transaction_lines(TransactionFindings(found, {}), NOW_MS)
     assert "Not known: the client that initialised it" in unknown
     assert "Broker 0 keeps no fence ledger: it is Apache Kafka or another Kafka" in unknown
     assert "with an older epoch gets ProducerFenced" in older
@@ -216,7 +219,7 @@ def test_a_coordinator_without_a_ledger_is_named_with_what_is_not_known() -> Non
     ],
 )
 def test_why_says_in_every_state_what_the_id_waits_for(state: str, words: str) -> None:
-    lines = transaction_lines(transaction(state), {}, NOW_MS)
+    lines = transaction_lines(TransactionFindings(transaction(state), {}), NOW_MS)
     assert words in lines[0]
     assert lines[-1] == "  It was never fenced."
 
@@ -321,7 +324,7 @@ def test_partitions_without_a_member_are_named_although_nothing_is_committed() -
     advice = "no member has this partition. Restart one member of the group: the rebalance assigns the partition."
     assert [line.plain for line in group_lines(found, NOW_MS)] == [
         "kitchen  Stable, 1 member",
-        "  by_pattern-0  nothing committed yet; it is assigned to m-1: check that member, or wait longer with --wait.",
+        "  by_pattern-0  nothing committed yet; it is assigned to m-1: check that member.",
         f"  orders-0  nothing committed: {advice}",
         f"  orders-1  committed 100 of 100: {advice}",
         f"  orders-2  nothing committed: {advice}",

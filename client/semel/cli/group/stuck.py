@@ -9,6 +9,8 @@ from semel._command_line.common import FOUND_TROUBLE, failure, json_option, run,
 from semel._edge import Edge
 from semel.diagnose import GroupFindings, diagnose_group, group_findings_facts, group_lines, is_stuck
 
+OTHERWISE = ", or wait longer with --wait"
+
 
 @click.command("stuck")
 @client_options()
@@ -39,6 +41,6 @@ def stuck_group(client: ClientSettings, name: str, wait_s: float, as_json: bool)
     if as_json:
         say_json(group_findings_facts(found))
     else:
-        tell(*texts(group_lines(found, Edge().now_ms())))
+        tell(*texts(group_lines(found, Edge().now_ms(), OTHERWISE)))
     if is_stuck(found):
         raise SystemExit(FOUND_TROUBLE)

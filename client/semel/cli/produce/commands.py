@@ -11,7 +11,7 @@ import click
 from semel._command_line.client_settings import ClientSettings, client_options
 from semel._command_line.common import given_bytes, key_values, run
 from semel._command_line.signals import Interrupted
-from semel._config.client import ProducerConfig
+from semel._config.producer import ProducerConfig
 from semel.cli.produce.job import Job
 
 DEFAULTS = {"linger_ms": 5, "max_block_ms": 120_000}

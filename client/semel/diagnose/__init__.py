@@ -1,6 +1,7 @@
 """Explains the troubles of a cluster: the facts behind `semel cluster`, `semel group stuck`, `semel txn why` and the
 console.
 
+    import time
     from semel import Admin, diagnose
 
     async with Admin(bootstrap_servers="localhost:9092") as admin:
@@ -8,7 +9,7 @@ console.
         print(diagnose.health_sentence(health))
         found = await diagnose.diagnose_group(admin, "billing")
         if diagnose.is_stuck(found):
-            print(*(line.plain for line in diagnose.group_lines(found, now_ms)), sep="\\n")
+            print(*(line.plain for line in diagnose.group_lines(found, round(time.time() * 1000))), sep="\\n")
 
 Functions that ask the cluster take a started `Admin` and return frozen values. From such values, `..._lines` and
 `..._sentence` make words, and `..._facts` make plain types, which are the JSON of the commands. Times are in

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 import msgspec
+from semel_protocol.batch import BatchHeader
 from semel_protocol.control import ControlType
 
 from semel._texts import iso
@@ -32,17 +33,17 @@ class Outcome(Enum):
 OUTCOME_OF = {ControlType.COMMIT: Outcome.COMMITTED, ControlType.ABORT: Outcome.ABORTED}
 
 
-class Span(msgspec.Struct, kw_only=True):
+class Span(msgspec.Struct, frozen=True, kw_only=True):
     """Records of one transaction in one partition (or a run outside of transactions), and the marker that ended it.
 
-    pieces: [first, last] offsets of its runs of records, in order; empty for a marker without records in the range.
+    pieces: first and last offsets of its runs of records, in order; empty for a marker without records in the range.
     marker_offset: None while it is open. Timestamps are in ms since the epoch, -1 without one.
     """
 
     producer_id: int
     producer_epoch: int
     outcome: Outcome
-    pieces: list[list[int]]
+    pieces: tuple[tuple[int, int], ...]
     record_count: int = 0
     size_bytes: int = 0
     first_timestamp: int = -1
@@ -65,17 +66,6 @@ class Span(msgspec.Struct, kw_only=True):
         if self.marker_offset is None or not 0 <= self.first_timestamp <= self.marker_timestamp:
             return None
         return self.marker_timestamp - self.first_timestamp
-
-    def add(self, batch: ScannedBatch) -> None:
-        header = batch.header
-        if self.pieces and self.pieces[-1][1] + 1 >= header.base_offset:
-            self.pieces[-1][1] = header.last_offset
-        else:
-            self.pieces.append([header.base_offset, header.last_offset])
-        self.record_count += header.record_count
-        self.size_bytes += header.size
-        if self.first_timestamp < 0:
-            self.first_timestamp = header.base_timestamp
 
 
 class PartitionTimeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,40 +106,64 @@ class PartitionTimeline(msgspec.Struct, frozen=True, kw_only=True):
         return sum(span.outcome is outcome for span in self.spans)
 
 
+class _GrowingSpan:
+    """The batches of a span so far."""
+
+    def __init__(self, header: BatchHeader) -> None:
+        self._producer_id, self._producer_epoch = header.producer_id, header.producer_epoch
+        self._pieces: list[list[int]] = []
+        self._record_count = self._size_bytes = 0
+        self._first_timestamp = -1
+
+    def add(self, batch: ScannedBatch) -> None:
+        header = batch.header
+        if self._pieces and self._pieces[-1][1] + 1 >= header.base_offset:
+            self._pieces[-1][1] = header.last_offset
+        else:
+            self._pieces.append([header.base_offset, header.last_offset])
+        self._record_count += header.record_count
+        self._size_bytes += header.size
+        if self._first_timestamp < 0:
+            self._first_timestamp = header.base_timestamp
+
+    def span(self, outcome: Outcome, marker: BatchHeader | None = None) -> Span:
+        return Span(
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            outcome=outcome,
+            pieces=tuple((first, last) for first, last in self._pieces),
+            record_count=self._record_count,
+            size_bytes=self._size_bytes,
+            first_timestamp=self._first_timestamp,
+            marker_offset=None if marker is None else marker.base_offset,
+            marker_timestamp=-1 if marker is None else marker.max_timestamp,
+        )
+
+
 class SpanCollector:
     """Collects batches, in offset order, into spans."""
 
     def __init__(self) -> None:
-        self._open: dict[int, Span] = {}
-        self._plain: dict[int, Span] = {}
-        self.done: list[Span] = []
+        self._open: dict[int, _GrowingSpan] = {}
+        self._plain: dict[int, _GrowingSpan] = {}
+        self._done: list[Span] = []
 
     def add(self, batch: ScannedBatch) -> None:
         header = batch.header
         if batch.marker is not None:
-            self._end(batch, OUTCOME_OF[batch.marker])
-        elif header.is_control:
-            return  # a control batch of another type
-        elif header.is_transactional:
-            span = self._open.get(header.producer_id)
-            if span is None:
-                span = self._open[header.producer_id] = _new(batch, Outcome.OPEN)
-            span.add(batch)
-        else:
-            span = self._plain.get(header.producer_id)
-            if span is None:
-                span = self._plain[header.producer_id] = _new(batch, Outcome.PLAIN)
-            span.add(batch)
-
-    def _end(self, batch: ScannedBatch, outcome: Outcome) -> None:
-        span = self._open.pop(batch.header.producer_id, None) or _new(batch, outcome)
-        span.outcome = outcome
-        span.marker_offset, span.marker_timestamp = batch.header.base_offset, batch.header.max_timestamp
-        self.done.append(span)
+            growing = self._open.pop(header.producer_id, None) or _GrowingSpan(header)
+            self._done.append(growing.span(OUTCOME_OF[batch.marker], header))
+        elif not header.is_control:  # or a control batch of another type
+            spans = self._open if header.is_transactional else self._plain
+            if header.producer_id not in spans:
+                spans[header.producer_id] = _GrowingSpan(header)
+            spans[header.producer_id].add(batch)
 
     def result(self) -> list[Span]:
         """All spans so far, in order of first offsets."""
-        return sorted([*self.done, *self._open.values(), *self._plain.values()], key=lambda span: span.first_offset)
+        unfinished = [each.span(Outcome.OPEN) for each in self._open.values()]
+        plain = [each.span(Outcome.PLAIN) for each in self._plain.values()]
+        return sorted([*self._done, *unfinished, *plain], key=lambda span: span.first_offset)
 
 
 def spans_of(batches: Iterable[ScannedBatch]) -> list[Span]:
@@ -223,8 +237,3 @@ def timeline_facts(timeline: PartitionTimeline) -> dict[str, Any]:
             for span in timeline.transactions
         ],
     }
-
-
-def _new(batch: ScannedBatch, outcome: Outcome) -> Span:
-    header = batch.header
-    return Span(producer_id=header.producer_id, producer_epoch=header.producer_epoch, outcome=outcome, pieces=[])

@@ -243,7 +243,7 @@ def of_spans() -> list[Table]:
         producer_id=7,
         producer_epoch=32_000,
         outcome=Outcome.COMMITTED,
-        pieces=[[LARGE, LARGE + 9]],
+        pieces=((LARGE, LARGE + 9),),
         record_count=LARGE,
         first_timestamp=NOW_MS,
         marker_offset=LARGE + 10,

@@ -21,7 +21,7 @@
 # make strangers  other people's programs and test suites against a broker, fetched by their languages' package clients
 #             (NAME=kafka-clients); BROKERS=3: against three; AGAINST=kafka: against Apache Kafka, to compare (KAFKA=3.9.2)
 # make check  format, lint, types, floors, tidy
-# make map    writes the two committed files that are made of tables: the texts of `help`, and the dashboard
+# make map    writes the committed file that is made of tables: the dashboard
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running);
 #             SECURE=1: those of deploy/docker-compose.secure.yml, with users, TLS and ACLs; keys and passwords in tls/
 # make docs   the site of the documents, with the API reference, in build/site (ARGS=serve shows it on 127.0.0.1:8000)
@@ -141,7 +141,6 @@ check: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/tidy
 
 map: $(VENV)/.dev
-	@$(BIN)/python -m tools.website.made.client_settings
 	@$(BIN)/python -m tools.dashboard
 
 cluster: $(VENV)/.processes

@@ -10,8 +10,9 @@ from semel_protocol import __version__
 
 from semel import errors
 from semel._assignment.assignors import CooperativeStickyAssignor, RangeAssignor, RoundRobinAssignor, StickyAssignor
-from semel._config.client import AdminConfig, ProducerConfig, TransactionGroupConfig
+from semel._config.client import AdminConfig, TransactionGroupConfig
 from semel._config.consumer import ConsumerConfig
+from semel._config.producer import ProducerConfig
 from semel._produce.record_batch import RecordBatch
 from semel._subscription.listener import ConsumerRebalanceListener
 from semel.admin import Admin, ConfigResource, ConfigResourceType, NewPartitions, NewTopic, RecordsToDelete

@@ -14,13 +14,22 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from semel._config.arguments import check_times, checked
 from semel._config.client import ClientConfig, takes_settings
-from semel._config.consumer import ConsumerConfig
+from semel._config.consumer import (
+    CheckCrcs,
+    ClientRack,
+    ConsumerConfig,
+    FetchMaxBytes,
+    FetchMaxWaitMs,
+    FetchMinBytes,
+    IsolationLevel,
+)
+from semel._config.settings import Meaning, Positive
 from semel._consume.range_fetch import CommittedBatches, RangeFetch
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._net.cluster import Cluster
@@ -33,16 +42,19 @@ __all__ = ["BatchReader", "BatchReaderConfig", "Bounds", "CommittedBatches"]
 class BatchReaderConfig(ClientConfig, frozen=True, kw_only=True):
     """Settings of `BatchReader`. Settings of the consumer have the consumer's names."""
 
-    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_committed"
-    check_crcs: bool = True
-    fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 52_428_800
-    fetch_max_wait_ms: int = 500
-    max_partition_fetch_bytes: int = 4_194_304
-    """Larger than the consumer's: one partition is read at a time, and fetched data is handed out at once."""
-    client_rack: str = ""
-    default_api_timeout_ms: int = 60_000
-    """How long a call may take, retries included, and how long `read` may go without progress."""
+    isolation_level: IsolationLevel = "read_committed"
+    check_crcs: CheckCrcs = True
+    fetch_min_bytes: FetchMinBytes = 1
+    fetch_max_bytes: FetchMaxBytes = 52_428_800
+    fetch_max_wait_ms: FetchMaxWaitMs = 500
+    max_partition_fetch_bytes: Annotated[
+        Positive,
+        Meaning("Larger than the consumer's: one partition is read at a time, and fetched data is handed out at once."),
+    ] = 4_194_304
+    client_rack: ClientRack = ""
+    default_api_timeout_ms: Annotated[
+        Positive, Meaning("How long a call may take, retries included, and how long `read` may go without progress.")
+    ] = 60_000
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -50,7 +50,7 @@ from semel.errors import ConsumerStoppedError, IllegalOperation
 from semel.structs import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
-    from semel._config.keywords import ConsumerKeywords
+    from semel._config.consumer import ConsumerKeywords
 
 
 class Consumer(Generic[K_co, V_co]):

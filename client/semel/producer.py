@@ -19,7 +19,8 @@ import msgspec
 from semel_protocol.records import BatchBuilder, record_bytes_max
 
 from semel._config.arguments import argument, checked, text, whole
-from semel._config.client import CODEC_OF, ProducerConfig, describe_settings
+from semel._config.client import CODEC_OF, describe_settings
+from semel._config.producer import ProducerConfig
 from semel._config.settings import INT32_MAX, made, named_only
 from semel._consume.commits import Committable, committable
 from semel._net.cluster import Cluster
@@ -51,7 +52,7 @@ from semel.structs import ConsumerGroupMetadata, GroupStep, PreparedTransaction,
 from semel.transaction import Transaction
 
 if TYPE_CHECKING:
-    from semel._config.keywords import ProducerKeywords
+    from semel._config.producer import ProducerKeywords
 
 BURST_MS_MAX = 10
 """The event loop runs at least this often while one task calls `send` and never suspends."""

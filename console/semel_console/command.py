@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import click
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import failure, say
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import failure, say
 
 from semel_console.app import console_app
 from semel_console.guard import ConsoleGuard, is_loopback

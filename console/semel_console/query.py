@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from semel import TopicPartition
+from semel.diagnose import StartPosition, StartPositionError, start_position
 from starlette.datastructures import ImmutableMultiDict
 
 
@@ -46,7 +47,19 @@ class QueryParameters:
             raise ValueError(f"the parameter {name!r} must be a number from 0 to {most}, and is {text!r}")
         return int(text)
 
+    def position(self, name: str, default: str, now_ms: int) -> StartPosition:
+        """A start position, or `-50` for the last 50 records."""
+        return position(self.text(name, default), name, now_ms, may_be_last=True)
+
     @property
     def place(self) -> TopicPartition:
         """The parameters `topic` and `partition`."""
         return TopicPartition(self.text("topic"), self.number("partition", most=2**31 - 1))
+
+
+def position(words: str, name: str, now_ms: int, *, may_be_last: bool = False) -> StartPosition:
+    """As `semel.diagnose.start_position`. Raises ValueError with the name of the parameter."""
+    try:
+        return start_position(words, now_ms, may_be_last=may_be_last)
+    except StartPositionError as e:
+        raise ValueError(f"Invalid value for {name}: {e}") from None

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from semel import Admin, Producer, TopicPartition
 from semel.admin import NewTopic
-from semel.cli.group.reset import facts_of, plan
-from semel.cli.shared.open_transactions import Verdict, open_transactions
-from semel.cli.shared.start_position import parse
+from semel.diagnose import Verdict, open_transactions, plan_reset, reset_facts
 from semel.structs import OffsetAndMetadata
+
+from semel_console.query import position
 
 REASON = "semel console"
 
@@ -90,11 +90,11 @@ async def abort_hanging(admin: Admin, body: AbortHanging, now_ms: int) -> dict[s
 
 
 async def reset_offsets(admin: Admin, body: ResetOffsets, now_ms: int) -> dict[str, Any]:
-    moves = await plan(admin, body.group, body.names, parse(body.to, "to", now_ms))
+    moves = await plan_reset(admin, body.group, body.names, position(body.to, "to", now_ms))
     changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moves if each.offset != each.committed}
     if changes and not body.dry_run:
         await admin.alter_consumer_group_offsets(body.group, changes)
-    return facts_of(body.group, moves, 0 if body.dry_run else len(changes))
+    return reset_facts(body.group, moves, 0 if body.dry_run else len(changes))
 
 
 async def produce_record(producer: Producer, body: ProduceRecord, now_ms: int) -> dict[str, Any]:

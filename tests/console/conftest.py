@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 from console.visitor import Visitor
 from semel import Admin
-from semel.cli.shared.client_settings import ClientSettings
+from semel._command_line.client_settings import ClientSettings
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_console.guard import ConsoleGuard
 from semel_console.link import ClusterLink

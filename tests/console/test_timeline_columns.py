@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from semel._consume.log_scan import ScannedBatch
-from semel.cli.txn.timeline_spans import Outcome, spans_of
+from semel.diagnose import Outcome, ScannedBatch
+from semel.diagnose.timeline import spans_of
 from semel_console.facts.timeline_columns import OUTCOMES, ColumnScan
 from semel_protocol.batch import CorruptBatch, iterate, stamp
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker, read_marker

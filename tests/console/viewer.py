@@ -9,8 +9,8 @@ from console.conftest import SETTINGS
 from console.shop import hang
 from console.visitor import Visitor
 from semel import Admin, NewTopic, Producer
+from semel._command_line.client_settings import ClientSettings
 from semel.admin import Acl, Operation, PatternType, Permission, ResourceType
-from semel.cli.shared.client_settings import ClientSettings
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_console.guard import ConsoleGuard
 from semel_console.link import ClusterLink

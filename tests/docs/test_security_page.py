@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import semel_broker
 from click.testing import CliRunner
-from semel._config.client import ProducerConfig
+from semel._command_line.setting_texts import KNOWN, own_name, properties, without_jaas
+from semel._config.producer import ProducerConfig
 from semel.cli.main import main
-from semel.cli.shared.setting_texts import KNOWN, own_name, properties, without_jaas
 from semel_broker.config.loading import load
 from semel_broker.config.peer_listener import NotABrokerError
 from semel_broker.config.principal_rules import NoPrincipalError, PrincipalRules

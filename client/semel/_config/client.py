@@ -1,23 +1,37 @@
-"""Settings of producer, admin and transaction group: Kafka's names in snake_case with Kafka's defaults, checked
-together.
+"""Settings that all clients have in common, and those of admin and transaction group, checked together.
 
 Each client takes its settings as keyword arguments. `takes_settings` gives its `__init__` the signature of the struct:
 a setting is declared once, and editors and type checkers know it.
 """
 
+import functools
 import inspect
 import ssl
-from collections.abc import Callable, Iterable
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar
 
 import msgspec
 from semel_protocol.visible import shown
 
-from semel._config.reference import SETTINGS
-from semel._config.settings import check_settings, made
+from semel._config.settings import (
+    INT64_MAX,
+    SECRET,
+    DeclaredSetting,
+    Long,
+    Meaning,
+    Positive,
+    PositiveLong,
+    Rule,
+    SaslMechanism,
+    check_settings,
+    instance_of,
+    made,
+    settings_of,
+    whole,
+)
 from semel._edge import Edge
 from semel.errors import KafkaConfigurationError
-from semel.structs import GroupStep
 
 P = ParamSpec("P")
 C = TypeVar("C")
@@ -32,8 +46,8 @@ CODEC_OF: dict[str | None, int] = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "
 DEFAULT_PORT = 9092
 RAISES = "Raises KafkaConfigurationError for wrong or contradicting settings, TypeError for unknown ones."
 PORT_DIGITS_MAX = 5
+HELP_COLUMNS = 100
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 TLS_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 
 WITH_TLS: dict[str, str] = {"PLAINTEXT": "SSL", "SASL_PLAINTEXT": "SASL_SSL"}
@@ -51,67 +65,117 @@ class TokenProvider(Protocol):
         """A valid token. It is called for each connection, and again before its session ends."""
 
 
+ADDRESSES = Rule(
+    "host:port as a str, several with commas, or a list of them",
+    lambda value: not isinstance(value, bytes | bytearray | Mapping) and hasattr(value, "__iter__"),
+)
+TOKENS = Rule(
+    "an object with `async def token(self) -> str`, or None",
+    lambda value: value is None or (not isinstance(value, type) and callable(getattr(value, "token", None))),
+    is_secret=True,
+    is_object=True,
+)
+
+
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that all clients have in common."""
 
-    bootstrap_servers: str | Iterable[str] = "localhost:9092"
-    """One or several addresses, `host[:port]`, comma-separated or as a list. One that answers is enough."""
-    client_id: str = "semel"
-    """The name of this client in the broker's log, in quotas and in the ledger of fences."""
-    request_timeout_ms: int = 30_000
-    """The longest wait for an answer. A request without an answer closes its connection."""
-    bootstrap_timeout_ms: int = 10_000
-    """How long `start` tries the bootstrap servers."""
-    metadata_max_age_ms: int = 300_000
-    """How long topics, partitions and leaders are used before the client asks for them again. An error that shows that
-    they are stale makes it ask at once.
-    """
-    retry_backoff_ms: int = 100
-    """The pause before a request is sent again. It doubles with each attempt, up to retry_backoff_max_ms."""
-    retry_backoff_max_ms: int = 1_000
-    """The longest pause before a request is sent again."""
-    reconnect_backoff_ms: int = 50
-    """The pause before the next attempt to connect to a broker. It doubles up to reconnect_backoff_max_ms."""
-    reconnect_backoff_max_ms: int = 1_000
-    """The longest pause before the next attempt to connect to a broker."""
-    connections_max_idle_ms: int | None = 540_000
-    """A connection without traffic for longer is closed. None: never."""
-    max_block_ms: int = 60_000
-    """How long a call may wait for metadata, for a coordinator or for memory."""
-    receive_frame_bytes_max: int = 104_857_600
-    """The largest response accepted from a broker, in bytes."""
-    security_protocol: SecurityProtocol = "PLAINTEXT"
-    """'SSL' and 'SASL_SSL' are TLS. 'SASL_PLAINTEXT' and 'SASL_SSL' authenticate the client by `sasl_mechanism`."""
-    ssl_context: ssl.SSLContext | None = None
-    """The certificates to trust, and the client's own, in place of the files below:
-    `ssl.create_default_context(cafile=...)`. Needs security_protocol='SSL'.
-    """
-    ssl_cafile: str | None = None
-    """The file in PEM with the CAs that sign the brokers' certificates. None: those of the system. Needs
-    security_protocol='SSL'.
-    """
-    ssl_certfile: str | None = None
-    """The file in PEM with the client's own certificate chain, for brokers that require one."""
-    ssl_keyfile: str | None = None
-    """The file in PEM with the private key of the certificate. None: it is in ssl_certfile."""
-    ssl_password: str | None = None
-    """The password of the private key. None: it has none."""
-    ssl_check_hostname: bool = True
-    """Whether the certificate must have the host name of the broker. Without this check, any certificate of the CA can
-    pretend to be the broker.
-    """
-    sasl_mechanism: SaslMechanism = "PLAIN"
-    """How the client authenticates, for 'SASL_PLAINTEXT' and 'SASL_SSL'. SCRAM does not send the password. PLAIN sends
-    it as it is: use it with TLS. OAUTHBEARER sends a token. GSSAPI (Kerberos) is not supported.
-    """
-    sasl_plain_username: str | None = None
-    """The user, for PLAIN and SCRAM."""
-    sasl_plain_password: str | None = None
-    """The password of the user, for PLAIN and SCRAM."""
-    sasl_oauth_token_provider: TokenProvider | None = None
-    """The source of tokens, for OAUTHBEARER: an object with `async def token(self) -> str`."""
-    edge: Edge | None = None
-    """Clocks, random numbers and TCP. None is the real ones; simulators pass their own."""
+    bootstrap_servers: Annotated[
+        str | Iterable[str],
+        ADDRESSES,
+        Meaning("One or several addresses, `host[:port]`, comma-separated or as a list. One that answers is enough."),
+    ] = "localhost:9092"
+    client_id: Annotated[
+        str, Meaning("The name of this client in the broker's log, in quotas and in the ledger of fences.")
+    ] = "semel"
+    request_timeout_ms: Annotated[
+        Positive, Meaning("The longest wait for an answer. A request without an answer closes its connection.")
+    ] = 30_000
+    bootstrap_timeout_ms: Annotated[Long, Meaning("How long `start` tries the bootstrap servers.")] = 10_000
+    metadata_max_age_ms: Annotated[
+        PositiveLong,
+        Meaning(
+            "How long topics, partitions and leaders are used before the client asks for them again. An error that "
+            "shows that they are stale makes it ask at once."
+        ),
+    ] = 300_000
+    retry_backoff_ms: Annotated[
+        Long,
+        Meaning("The pause before a request is sent again. It doubles with each attempt, up to retry_backoff_max_ms."),
+    ] = 100
+    retry_backoff_max_ms: Annotated[Long, Meaning("The longest pause before a request is sent again.")] = 1_000
+    reconnect_backoff_ms: Annotated[
+        Long,
+        Meaning("The pause before the next attempt to connect to a broker. It doubles up to reconnect_backoff_max_ms."),
+    ] = 50
+    reconnect_backoff_max_ms: Annotated[
+        Long, Meaning("The longest pause before the next attempt to connect to a broker.")
+    ] = 1_000
+    connections_max_idle_ms: Annotated[
+        int | None,
+        whole(1, INT64_MAX, none="never"),
+        Meaning("A connection without traffic for longer is closed. None: never."),
+    ] = 540_000
+    max_block_ms: Annotated[
+        Long, Meaning("How long a call may wait for metadata, for a coordinator or for memory.")
+    ] = 60_000
+    receive_frame_bytes_max: Annotated[Positive, Meaning("The largest response accepted from a broker, in bytes.")] = (
+        104_857_600
+    )
+    security_protocol: Annotated[
+        SecurityProtocol,
+        Meaning(
+            "'SSL' and 'SASL_SSL' are TLS. 'SASL_PLAINTEXT' and 'SASL_SSL' authenticate the client by `sasl_mechanism`."
+        ),
+    ] = "PLAINTEXT"
+    ssl_context: Annotated[
+        ssl.SSLContext | None,
+        instance_of("an ssl.SSLContext", ssl.SSLContext),
+        Meaning(
+            "The certificates to trust, and the client's own, in place of the files below: "
+            "`ssl.create_default_context(cafile=...)`. Needs security_protocol='SSL'."
+        ),
+    ] = None
+    ssl_cafile: Annotated[
+        str | None,
+        Meaning(
+            "The file in PEM with the CAs that sign the brokers' certificates. None: those of the system. Needs "
+            "security_protocol='SSL'."
+        ),
+    ] = None
+    ssl_certfile: Annotated[
+        str | None, Meaning("The file in PEM with the client's own certificate chain, for brokers that require one.")
+    ] = None
+    ssl_keyfile: Annotated[
+        str | None, Meaning("The file in PEM with the private key of the certificate. None: it is in ssl_certfile.")
+    ] = None
+    ssl_password: Annotated[str | None, SECRET, Meaning("The password of the private key. None: it has none.")] = None
+    ssl_check_hostname: Annotated[
+        bool,
+        Meaning(
+            "Whether the certificate must have the host name of the broker. Without this check, any certificate of the "
+            "CA can pretend to be the broker."
+        ),
+    ] = True
+    sasl_mechanism: Annotated[
+        SaslMechanism,
+        Meaning(
+            "How the client authenticates, for 'SASL_PLAINTEXT' and 'SASL_SSL'. SCRAM does not send the password. "
+            "PLAIN sends it as it is: use it with TLS. OAUTHBEARER sends a token. GSSAPI (Kerberos) is not supported."
+        ),
+    ] = "PLAIN"
+    sasl_plain_username: Annotated[str | None, Meaning("The user, for PLAIN and SCRAM.")] = None
+    sasl_plain_password: Annotated[str | None, SECRET, Meaning("The password of the user, for PLAIN and SCRAM.")] = None
+    sasl_oauth_token_provider: Annotated[
+        TokenProvider | None,
+        TOKENS,
+        Meaning("The source of tokens, for OAUTHBEARER: an object with `async def token(self) -> str`."),
+    ] = None
+    edge: Annotated[
+        Edge | None,
+        instance_of("an Edge", Edge),
+        Meaning("Clocks, random numbers and TCP. None is the real ones; simulators pass their own."),
+    ] = None
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -176,6 +240,35 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         return servers
 
 
+class ClientKeywords(TypedDict, total=False):
+    """The keyword arguments that all clients have in common, for editors and type checkers."""
+
+    bootstrap_servers: str | Iterable[str]
+    client_id: str
+    request_timeout_ms: int
+    bootstrap_timeout_ms: int
+    metadata_max_age_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    connections_max_idle_ms: int | None
+    max_block_ms: int
+    receive_frame_bytes_max: int
+    security_protocol: SecurityProtocol
+    ssl_context: ssl.SSLContext | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
+    sasl_mechanism: SaslMechanism
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_oauth_token_provider: TokenProvider | None
+    edge: Edge | None
+
+
 class AdminConfig(ClientConfig, frozen=True, kw_only=True):
     """Settings of `Admin`."""
 
@@ -183,106 +276,27 @@ class AdminConfig(ClientConfig, frozen=True, kw_only=True):
 class DriverConfig(ClientConfig, frozen=True, kw_only=True):
     """Settings of `TransactionGroup`, without its name."""
 
-    owner: str = ""
-    """A text that names the driver. Members of a step that is over get it in their errors."""
-    timeout_ms: int = 60_000
-    """A step is aborted when its first transaction is open for longer. At most the broker's
-    transaction.max.timeout.ms.
-    """
+    owner: Annotated[
+        str, Meaning("A text that names the driver. Members of a step that is over get it in their errors.")
+    ] = ""
+    timeout_ms: Annotated[
+        Positive,
+        Meaning(
+            "A step is aborted when its first transaction is open for longer. At most the broker's "
+            "transaction.max.timeout.ms."
+        ),
+    ] = 60_000
 
 
 class TransactionGroupConfig(DriverConfig, frozen=True):
     """Settings of `TransactionGroup`."""
 
-    name: str
-    """The name of the group. Its members are the transactional ids `<name>/<member>`."""
+    name: Annotated[str, Meaning("The name of the group. Its members are the transactional ids `<name>/<member>`.")]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.name:
             raise KafkaConfigurationError("a transaction group needs a name that is not empty")
-
-
-class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
-    """Settings of `Producer`."""
-
-    acks: Literal[0, 1, -1, "all"] = "all"
-    """When a record counts as stored: at all in-sync replicas ('all'), at the leader (1), or once sent (0)."""
-    enable_idempotence: bool = True
-    """Retries store each record once and in order (KIP-98). Needs acks='all'."""
-    transactional_id: str | None = None
-    """Makes the producer transactional. One id for each worker, the same after a restart: a new producer fences the
-    older one.
-    """
-    transaction_timeout_ms: int = 60_000
-    """The coordinator aborts a transaction that is open for longer. At most the broker's transaction.max.timeout.ms."""
-    transaction_group_step: GroupStep | None = None
-    """Makes this producer a member of a transaction group in this step. The `transactional_id` must be
-    `<group>/<member>`.
-    """
-    key_serializer: Serializer | None = None
-    """Makes the key's bytes, or None for a record without key. None: keys are bytes already."""
-    value_serializer: Serializer | None = None
-    """Makes the value's bytes, or None for a record without value. None: values are bytes already."""
-    compression_type: CompressionType | None = None
-    """The codec of batches. None: no compression."""
-    max_batch_size: int = 16_384
-    """A batch of one partition is sent when it reaches this size, in bytes. Larger records get a batch of their own
-    (Kafka: batch.size).
-    """
-    linger_ms: float = 0
-    """How long a batch may wait for more records. With 0 it is sent as soon as the event loop runs and a request is
-    free.
-    """
-    partitioner: Partitioner | None = None
-    """None: murmur2 of the key, as Kafka; without a key one partition until its batch is full (KIP-480)."""
-    max_request_size: int = 1_048_576
-    """The largest record, and the largest request made of several batches, in bytes."""
-    buffer_memory: int = 33_554_432
-    """The bytes of all records that are not sent or not acknowledged. `send` waits (max_block_ms) while they are
-    used up.
-    """
-    delivery_timeout_ms: int = 120_000
-    """The time from `send` to success or failure, retries included."""
-    max_in_flight_requests_per_connection: int = 5
-    """Produce requests to one broker that are sent and not answered. At most 5 with enable_idempotence, since brokers
-    remember the last 5 batches of a producer.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
-            raise KafkaConfigurationError(
-                f"delivery_timeout_ms={self.delivery_timeout_ms} is shorter than linger_ms={self.linger_ms} + "
-                f"request_timeout_ms={self.request_timeout_ms}: raise it, or lower request_timeout_ms"
-            )
-        not_below(self, "buffer_memory", "max_batch_size")
-        if self.transactional_id is not None and (not self.transactional_id or not self.enable_idempotence):
-            raise KafkaConfigurationError(
-                f"transactional_id={self.transactional_id!r} with enable_idempotence={self.enable_idempotence}: "
-                "a transactional producer needs an id that is not empty, and enable_idempotence=True"
-            )
-        step = self.transaction_group_step
-        group, _, member = (self.transactional_id or "").rpartition("/")
-        if step is not None and (group != step.group or not member):
-            raise KafkaConfigurationError(
-                f"transactional_id={self.transactional_id!r} does not belong to transaction group {step.group!r}: "
-                f"name it '{step.group}/<member>', without a slash in the member"
-            )
-        if self.enable_idempotence and self.acks not in ("all", -1):
-            raise KafkaConfigurationError(
-                f"acks={self.acks!r} contradicts enable_idempotence=True: set acks='all' or enable_idempotence=False"
-            )
-        if self.enable_idempotence and self.max_in_flight_requests_per_connection > 5:
-            raise KafkaConfigurationError(
-                f"max_in_flight_requests_per_connection={self.max_in_flight_requests_per_connection} contradicts "
-                "enable_idempotence=True: brokers remember the last 5 batches of a producer, so use at most 5"
-            )
-
-    @property
-    def required_acks(self) -> int:
-        """acks as a number, as in Produce requests."""
-        return -1 if self.acks == "all" else self.acks
 
 
 def takes_settings(
@@ -311,10 +325,22 @@ def describe_settings(init: Callable[..., None], config: Any, *before: inspect.P
     config: the struct of the settings. before: the parameters in front of them.
     """
     myself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    settings = inspect.signature(config).parameters.values()
+    declared = settings_of(config)
+    signature = inspect.signature(config).parameters.values()
+    settings = [each.replace(annotation=declared[each.name].type) for each in signature]
     init.__signature__ = inspect.Signature([myself, *before, *settings])  # type: ignore[attr-defined]
-    words = "".join(SETTINGS.get(each.__name__, "") for each in reversed(config.__mro__))
+    words = "".join(map(_in_words, declared.values()))
     init.__doc__ = f"{inspect.cleandoc(init.__doc__ or RAISES)}\n\nSettings:\n\n{words}"
+
+
+@functools.cache
+def _filled(text: str) -> str:
+    return textwrap.fill(text, HELP_COLUMNS, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _in_words(setting: DeclaredSetting) -> str:
+    default = "" if setting.default is msgspec.NODEFAULT else f" (default: {setting.default!r})"
+    return f"{setting.name}{default}\n{_filled(setting.explanation)}\n"
 
 
 def parse_address(address: str) -> tuple[str, int]:

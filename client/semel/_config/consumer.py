@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from semel._assignment.assignors import Assignor, assignors_of
-from semel._config.client import ClientConfig, Deserializer, not_below
+from semel._config.client import ClientConfig, ClientKeywords, Deserializer, not_below
+from semel._config.settings import Meaning, NotNegative, Positive, PositiveLong, Rule, whole
 from semel.errors import KafkaConfigurationError
 
 Strategies = str | Sequence[str | Assignor | type[Assignor]]
@@ -30,75 +31,165 @@ def refuse_settings_of_the_broker(given: Mapping[str, object]) -> None:
             )
 
 
+def _is_assignors(value: object) -> bool:
+    listed = value.split(",") if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple):
+        return False
+    return all(isinstance(each, str | Assignor) or _is_assignor_class(each) for each in listed)
+
+
+def _is_assignor_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Assignor)
+
+
+ASSIGNORS = Rule("names of assignors, or assignors of this package", _is_assignors)
+
+# Settings that the BatchReader has too.
+IsolationLevel = Annotated[
+    Literal["read_uncommitted", "read_committed"],
+    Meaning("'read_committed' returns records of committed transactions only, and none behind an open transaction."),
+]
+CheckCrcs = Annotated[bool, Meaning("Check the CRC of each batch. A wrong one raises CorruptRecordException.")]
+FetchMinBytes = Annotated[
+    NotNegative, Meaning("The broker answers a fetch once it has this many bytes, or after fetch_max_wait_ms.")
+]
+FetchMaxBytes = Annotated[
+    Positive, Meaning("The bytes of one fetch's answer. A first batch that is larger is returned whole.")
+]
+FetchMaxWaitMs = Annotated[
+    NotNegative, Meaning("How long the broker waits for fetch_min_bytes. Must be less than request_timeout_ms.")
+]
+ClientRack = Annotated[
+    str,
+    Meaning(
+        "The rack of this client. It fetches from a replica there if brokers have `replica.selector.class` (KIP-392)."
+    ),
+]
+
+
 class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     """Settings of `Consumer`. Each is a keyword argument of it."""
 
-    group_id: str | None = None
-    """The group that shares partitions and keeps offsets. None: no group and no commits; all partitions are read."""
-    group_instance_id: str | None = None
-    """Makes a static member (KIP-345): a restart within session_timeout_ms causes no rebalance."""
-    group_protocol: Literal["classic", "consumer"] = "classic"
-    """'consumer' is the protocol of KIP-848: the broker assigns the partitions, and only those that move are revoked.
-    It needs brokers that serve it: semel's, or Apache Kafka from 4.0 on. The broker then decides session_timeout_ms,
-    heartbeat_interval_ms and partition_assignment_strategy, which must not be given.
-    """
-    group_remote_assignor: str | None = None
-    """With group_protocol='consumer': the broker's assignor, such as 'uniform' or 'range'. None: the broker's default.
-    """
-    key_deserializer: Deserializer | None = None
-    """Makes `record.key` from the bytes, or from None for a record without key. None: keys stay bytes."""
-    value_deserializer: Deserializer | None = None
-    """Makes `record.value` from the bytes, or from None for a record without value. None: values stay bytes."""
-    auto_offset_reset: Literal["latest", "earliest", "none"] = "latest"
-    """Where to start without a committed offset, or when it does not exist any more. 'none' raises an error instead."""
-    enable_auto_commit: bool = True
-    """Commit the consumed offsets every auto_commit_interval_ms and before partitions are revoked. A record is
-    consumed when the application asks for the next one.
-    """
-    auto_commit_interval_ms: int = 5_000
-    """The time between two commits, with enable_auto_commit."""
-    max_poll_records: int | None = 500
-    """The largest number of records that getmany returns. None: all that are buffered."""
-    max_poll_interval_ms: int = 300_000
-    """A member that does not ask for records for longer leaves the group. It joins again when it asks."""
-    session_timeout_ms: int = 45_000
-    """The coordinator removes a member from the group after this time without a heartbeat. The broker allows a range:
-    group.min.session.timeout.ms to group.max.session.timeout.ms.
-    """
-    heartbeat_interval_ms: int = 3_000
-    """The time between two heartbeats; at most a third of session_timeout_ms is usual."""
-    rebalance_timeout_ms: int | None = None
-    """How long a rebalance may wait for this member. While the application processes records, the revocation of
-    their partition waits for at most about this time. None: max_poll_interval_ms, as Kafka.
-    """
-    partition_assignment_strategy: Strategies = ("range", "cooperative-sticky")
-    """Names or assignors, the preferred one first. Cooperative rebalancing needs all of them to be cooperative
-    (KIP-429).
-    """
-    fetch_min_bytes: int = 1
-    """The broker answers a fetch once it has this many bytes, or after fetch_max_wait_ms."""
-    fetch_max_bytes: int = 52_428_800
-    """The bytes of one fetch's answer. A first batch that is larger is returned whole."""
-    fetch_max_wait_ms: int = 500
-    """How long the broker waits for fetch_min_bytes. Must be less than request_timeout_ms."""
-    max_partition_fetch_bytes: int = 1_048_576
-    """The bytes of one partition in a fetch's answer. A first batch that is larger is returned whole."""
-    fetch_buffer_bytes: int = 67_108_864
-    """semel's own: the bound on bytes fetched ahead of the application, over all partitions."""
-    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    """'read_committed' returns records of committed transactions only, and none behind an open transaction."""
-    check_crcs: bool = True
-    """Check the CRC of each batch. A wrong one raises CorruptRecordException."""
-    exclude_internal_topics: bool = True
-    """Whether a pattern leaves out internal topics such as __consumer_offsets."""
-    allow_auto_create_topics: bool = True
-    """Let the broker create subscribed topics that do not exist, if its auto.create.topics.enable allows it."""
-    client_rack: str = ""
-    """The rack of this client. It fetches from a replica there if brokers have `replica.selector.class` (KIP-392)."""
-    default_api_timeout_ms: int = 60_000
-    """How long commit, committed, position, beginning_offsets and similar calls may take, retries included."""
-    consumer_timeout_ms: int | None = None
-    """Accepted for programs written for aiokafka. It has no effect."""
+    group_id: Annotated[
+        str | None,
+        Meaning(
+            "The group that shares partitions and keeps offsets. None: no group and no commits; all partitions are "
+            "read."
+        ),
+    ] = None
+    group_instance_id: Annotated[
+        str | None, Meaning("Makes a static member (KIP-345): a restart within session_timeout_ms causes no rebalance.")
+    ] = None
+    group_protocol: Annotated[
+        Literal["classic", "consumer"],
+        Meaning(
+            "'consumer' is the protocol of KIP-848: the broker assigns the partitions, and only those that move are "
+            "revoked. It needs brokers that serve it: semel's, or Apache Kafka from 4.0 on. The broker then decides "
+            "session_timeout_ms, heartbeat_interval_ms and partition_assignment_strategy, which must not be given."
+        ),
+    ] = "classic"
+    group_remote_assignor: Annotated[
+        str | None,
+        Meaning(
+            "With group_protocol='consumer': the broker's assignor, such as 'uniform' or 'range'. None: the broker's "
+            "default."
+        ),
+    ] = None
+    key_deserializer: Annotated[
+        Deserializer | None,
+        Meaning("Makes `record.key` from the bytes, or from None for a record without key. None: keys stay bytes."),
+    ] = None
+    value_deserializer: Annotated[
+        Deserializer | None,
+        Meaning(
+            "Makes `record.value` from the bytes, or from None for a record without value. None: values stay bytes."
+        ),
+    ] = None
+    auto_offset_reset: Annotated[
+        Literal["latest", "earliest", "none"],
+        Meaning(
+            "Where to start without a committed offset, or when it does not exist any more. 'none' raises an error "
+            "instead."
+        ),
+    ] = "latest"
+    enable_auto_commit: Annotated[
+        bool,
+        Meaning(
+            "Commit the consumed offsets every auto_commit_interval_ms and before partitions are revoked. A record is "
+            "consumed when the application asks for the next one."
+        ),
+    ] = True
+    auto_commit_interval_ms: Annotated[Positive, Meaning("The time between two commits, with enable_auto_commit.")] = (
+        5_000
+    )
+    max_poll_records: Annotated[
+        int | None,
+        whole(1, none="all that is there"),
+        Meaning("The largest number of records that getmany returns. None: all that are buffered."),
+    ] = 500
+    max_poll_interval_ms: Annotated[
+        Positive,
+        Meaning("A member that does not ask for records for longer leaves the group. It joins again when it asks."),
+    ] = 300_000
+    session_timeout_ms: Annotated[
+        Positive,
+        Meaning(
+            "The coordinator removes a member from the group after this time without a heartbeat. The broker allows a "
+            "range: group.min.session.timeout.ms to group.max.session.timeout.ms."
+        ),
+    ] = 45_000
+    heartbeat_interval_ms: Annotated[
+        Positive, Meaning("The time between two heartbeats; at most a third of session_timeout_ms is usual.")
+    ] = 3_000
+    rebalance_timeout_ms: Annotated[
+        int | None,
+        whole(1, none="max_poll_interval_ms"),
+        Meaning(
+            "How long a rebalance may wait for this member. While the application processes records, the revocation of "
+            "their partition waits for at most about this time. None: max_poll_interval_ms, as Kafka."
+        ),
+    ] = None
+    partition_assignment_strategy: Annotated[
+        Strategies,
+        ASSIGNORS,
+        Meaning(
+            "Names or assignors, the preferred one first. Cooperative rebalancing needs all of them to be cooperative "
+            "(KIP-429)."
+        ),
+    ] = ("range", "cooperative-sticky")
+    fetch_min_bytes: FetchMinBytes = 1
+    fetch_max_bytes: FetchMaxBytes = 52_428_800
+    fetch_max_wait_ms: FetchMaxWaitMs = 500
+    max_partition_fetch_bytes: Annotated[
+        Positive,
+        Meaning("The bytes of one partition in a fetch's answer. A first batch that is larger is returned whole."),
+    ] = 1_048_576
+    fetch_buffer_bytes: Annotated[
+        PositiveLong, Meaning("semel's own: the bound on bytes fetched ahead of the application, over all partitions.")
+    ] = 67_108_864
+    isolation_level: IsolationLevel = "read_uncommitted"
+    check_crcs: CheckCrcs = True
+    exclude_internal_topics: Annotated[
+        bool, Meaning("Whether a pattern leaves out internal topics such as __consumer_offsets.")
+    ] = True
+    allow_auto_create_topics: Annotated[
+        bool,
+        Meaning(
+            "Let the broker create subscribed topics that do not exist, if its auto.create.topics.enable allows it."
+        ),
+    ] = True
+    client_rack: ClientRack = ""
+    default_api_timeout_ms: Annotated[
+        Positive,
+        Meaning(
+            "How long commit, committed, position, beginning_offsets and similar calls may take, retries included."
+        ),
+    ] = 60_000
+    consumer_timeout_ms: Annotated[
+        int | None,
+        whole(0, none="the same, as it has no effect"),
+        Meaning("Accepted for programs written for aiokafka. It has no effect."),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,3 +234,37 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     def rebalance_wait_ms(self) -> int:
         """`rebalance_timeout_ms`, or max_poll_interval_ms without one."""
         return self.max_poll_interval_ms if self.rebalance_timeout_ms is None else self.rebalance_timeout_ms
+
+
+class ConsumerKeywords(ClientKeywords, total=False):
+    """The keyword arguments of `Consumer`, for editors and type checkers. A test compares them with the settings.
+
+    The deserializers are not among them: they decide the type arguments of `Consumer[K, V]`, so its signature names
+    them.
+    """
+
+    group_id: str | None
+    group_instance_id: str | None
+    group_protocol: Literal["classic", "consumer"]
+    group_remote_assignor: str | None
+    auto_offset_reset: Literal["latest", "earliest", "none"]
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    max_poll_records: int | None
+    max_poll_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    rebalance_timeout_ms: int | None
+    partition_assignment_strategy: Strategies
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    max_partition_fetch_bytes: int
+    fetch_buffer_bytes: int
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    check_crcs: bool
+    exclude_internal_topics: bool
+    allow_auto_create_topics: bool
+    client_rack: str
+    default_api_timeout_ms: int
+    consumer_timeout_ms: int | None

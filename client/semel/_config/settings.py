@@ -1,4 +1,9 @@
-"""PURE. One table of allowed values for each setting, and the refused settings of other clients by name.
+"""PURE. How a setting is declared, as a field of a config, and the refused settings of other clients by name.
+
+    linger_ms: Annotated[float, number(0, INT64_MAX), Meaning("How long a batch may wait for more records.")] = 0
+
+The checks, `help`, the tables of the documents and the options of the commands follow from this declaration. A `bool`,
+a `str`, a `Literal` and a function have the rule of their type; any other type needs a `Rule`.
 
 `ClientConfig` and its subclasses call `check_settings` when they are created. `own_settings` runs before, because
 aiokafka's classes have settings that semel does not have. Bounds are Kafka's: a number in a request fits its field.
@@ -11,18 +16,16 @@ import difflib
 import functools
 import inspect
 import math
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, TypeVar, cast
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from semel_protocol.visible import shown
 
-from semel._assignment.assignors import Assignor, assignors_of
-from semel._edge import Edge
+from semel._assignment.assignors import assignors_of
 from semel.errors import KafkaConfigurationError
-from semel.structs import GroupStep
 
 C = TypeVar("C")
 F = TypeVar("F", bound=Callable[..., None])
@@ -32,18 +35,26 @@ INT64_MAX = (1 << 63) - 1
 TEXT_BYTES_MAX = 32_767
 """The largest string of the protocol, in bytes."""
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-CODECS = (None, "none", "gzip", "snappy", "lz4", "zstd")
-NO_KERBEROS = f"GSSAPI (Kerberos) is not supported: use one of {', '.join(MECHANISMS)}"
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+NO_KERBEROS = f"GSSAPI (Kerberos) is not supported: use one of {', '.join(get_args(SaslMechanism))}"
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """What a setting does, in whole sentences."""
+
+    text: str
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """The allowed values of one setting. `accepts` checks a value, `kind` describes the allowed ones."""
+    """The allowed values of one setting. `accepts` checks a value, `kind` describes the allowed ones.
+
+    is_secret: the value is never shown. is_object: a value is an object of Python, which no text stands for.
+    """
 
     kind: str
     accepts: Callable[[Any], bool]
     is_secret: bool = False
+    is_object: bool = False
 
     def check(self, name: str, value: object) -> None:
         """Raise KafkaConfigurationError with the name of the setting and the allowed values."""
@@ -52,8 +63,8 @@ class Rule(msgspec.Struct, frozen=True):
             raise KafkaConfigurationError(f"{given}: give {self.kind}")
 
 
-def _whole(least: int, most: int = INT32_MAX, *, none: str = "") -> Rule:
-    """none: the meaning of None, where it is allowed."""
+def whole(least: int, most: int = INT32_MAX, *, none: str = "") -> Rule:
+    """A whole number within bounds. none: the meaning of None, where it is allowed."""
 
     def accepts(value: Any) -> bool:
         return (value is None and bool(none)) or (type(value) is int and least <= value <= most)
@@ -61,15 +72,17 @@ def _whole(least: int, most: int = INT32_MAX, *, none: str = "") -> Rule:
     return Rule(f"a whole number from {least} to {most}{f', or None for {none}' if none else ''}", accepts)
 
 
-def _number(least: float, most: float) -> Rule:
+def number(least: float, most: float) -> Rule:
+    """A finite number within bounds."""
+
     def accepts(value: Any) -> bool:
         return type(value) in (int, float) and math.isfinite(value) and least <= value <= most
 
     return Rule(f"a number from {least} to {most}", accepts)
 
 
-def _one_of(*allowed: object) -> Rule:
-    """The type must match too: True is not 1."""
+def one_of(*allowed: object) -> Rule:
+    """One of these values. The type must match too: True is not 1."""
 
     def accepts(value: Any) -> bool:
         return any(type(value) is type(each) and value == each for each in allowed)
@@ -86,121 +99,86 @@ def _is_text(value: Any) -> bool:
         return False
 
 
-def _is_assignors(value: Any) -> bool:
-    listed = value.split(",") if isinstance(value, str) else value
-    if not isinstance(listed, list | tuple):
-        return False
-    return all(isinstance(each, str | Assignor) or _is_assignor_class(each) for each in listed)
+def instance_of(kind: str, expected: type) -> Rule:
+    """An object of this type, or None. kind: the type in words."""
+    return Rule(f"{kind}, or None", lambda value: value is None or isinstance(value, expected), is_object=True)
 
 
-def _is_assignor_class(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Assignor)
+TEXT = Rule(f"a str of at most {TEXT_BYTES_MAX} bytes", _is_text)
+TEXT_OR_NONE = Rule(f"a str of at most {TEXT_BYTES_MAX} bytes, or None", lambda v: v is None or _is_text(v))
+SECRET = Rule("a str, or None", lambda v: v is None or _is_text(v), is_secret=True)
+FUNCTION = Rule("a function, or None", lambda value: value is None or callable(value), is_object=True)
+
+Positive = Annotated[int, whole(1)]
+PositiveLong = Annotated[int, whole(1, INT64_MAX)]
+NotNegative = Annotated[int, whole(0)]
+Long = Annotated[int, whole(0, INT64_MAX)]
 
 
-def _is_provider(value: object) -> bool:
-    return value is None or (not isinstance(value, type) and callable(getattr(value, "token", None)))
+class DeclaredSetting(msgspec.Struct, frozen=True):
+    """One setting of a config, as derived from its field.
+
+    type: without metadata. default: `msgspec.NODEFAULT` for a setting that must be given.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    rule: Rule
+    meaning: str
+
+    @property
+    def explanation(self) -> str:
+        """What it does, and what it may be."""
+        return f"{self.meaning} Must be {self.rule.kind}."
 
 
-def _a(kind: str, expected: type) -> Rule:
-    return Rule(f"{kind}, or None", lambda value: value is None or isinstance(value, expected))
+@functools.cache
+def settings_of(config: type[msgspec.Struct]) -> dict[str, DeclaredSetting]:
+    """The settings that the fields of a config declare, by name, in order of declaration.
+
+    Raises TypeError for metadata that is neither `Rule` nor `Meaning`, and for a field that lacks one of them.
+    """
+    hints = get_type_hints(config, include_extras=True)
+    found = {}
+    for field in msgspec.structs.fields(config):
+        hint, where = hints[field.name], f"{config.__name__}.{field.name}"
+        plain, metadata = (hint.__origin__, hint.__metadata__) if get_origin(hint) is Annotated else (hint, ())
+        if wrong := [each for each in metadata if not isinstance(each, Rule | Meaning)]:
+            raise TypeError(f"{where}: {wrong[0]!r} is neither a Rule nor a Meaning")
+        rule = next((each for each in metadata if isinstance(each, Rule)), None) or _rule_of(plain, where)
+        meaning = next((each.text for each in metadata if isinstance(each, Meaning)), "")
+        if not meaning:
+            raise TypeError(f"{where}: say what it does, with a Meaning")
+        found[field.name] = DeclaredSetting(field.name, plain, field.default, rule, meaning)
+    return found
 
 
-_FLAG = _one_of(True, False)
-_TEXT = Rule(f"a str of at most {TEXT_BYTES_MAX} bytes", _is_text)
-_TEXT_OR_NONE = Rule(f"a str of at most {TEXT_BYTES_MAX} bytes, or None", lambda v: v is None or _is_text(v))
-_SECRET_OR_NONE = Rule("a str, or None", lambda v: v is None or _is_text(v), is_secret=True)
-_CALLABLE = Rule("a function, or None", lambda value: value is None or callable(value))
-
-RULES: dict[str, Rule] = {
-    # every client
-    "bootstrap_servers": Rule(
-        "host:port as a str, several with commas, or a list of them",
-        lambda value: not isinstance(value, bytes | bytearray | Mapping) and hasattr(value, "__iter__"),
-    ),
-    "client_id": _TEXT,
-    "request_timeout_ms": _whole(1),
-    "bootstrap_timeout_ms": _whole(0, INT64_MAX),
-    "metadata_max_age_ms": _whole(1, INT64_MAX),
-    "retry_backoff_ms": _whole(0, INT64_MAX),
-    "retry_backoff_max_ms": _whole(0, INT64_MAX),
-    "reconnect_backoff_ms": _whole(0, INT64_MAX),
-    "reconnect_backoff_max_ms": _whole(0, INT64_MAX),
-    "connections_max_idle_ms": _whole(1, INT64_MAX, none="never"),
-    "max_block_ms": _whole(0, INT64_MAX),
-    "receive_frame_bytes_max": _whole(1),
-    "security_protocol": _one_of(*PROTOCOLS),
-    "ssl_context": _a("an ssl.SSLContext", ssl.SSLContext),
-    "ssl_cafile": _TEXT_OR_NONE,
-    "ssl_certfile": _TEXT_OR_NONE,
-    "ssl_keyfile": _TEXT_OR_NONE,
-    "ssl_password": _SECRET_OR_NONE,
-    "ssl_check_hostname": _FLAG,
-    "sasl_mechanism": _one_of(*MECHANISMS),
-    "sasl_plain_username": _TEXT_OR_NONE,
-    "sasl_plain_password": _SECRET_OR_NONE,
-    "sasl_oauth_token_provider": Rule(
-        "an object with `async def token(self) -> str`, or None", _is_provider, is_secret=True
-    ),
-    "edge": _a("an Edge", Edge),
-    # Producer
-    "acks": _one_of(0, 1, -1, "all"),
-    "enable_idempotence": _FLAG,
-    "transactional_id": _TEXT_OR_NONE,
-    "transaction_timeout_ms": _whole(1),
-    "transaction_group_step": _a("a GroupStep, which TransactionGroup.begin() returns", GroupStep),
-    "key_serializer": _CALLABLE,
-    "value_serializer": _CALLABLE,
-    "compression_type": _one_of(*CODECS),
-    "max_batch_size": _whole(1),
-    "linger_ms": _number(0, INT64_MAX),
-    "partitioner": _CALLABLE,
-    "max_request_size": _whole(1),
-    "buffer_memory": _whole(1, INT64_MAX),
-    "delivery_timeout_ms": _whole(0),
-    "max_in_flight_requests_per_connection": _whole(1),
-    # Consumer, and partly BatchReader
-    "group_id": _TEXT_OR_NONE,
-    "group_instance_id": _TEXT_OR_NONE,
-    "group_protocol": _one_of("classic", "consumer"),
-    "group_remote_assignor": _TEXT_OR_NONE,
-    "key_deserializer": _CALLABLE,
-    "value_deserializer": _CALLABLE,
-    "auto_offset_reset": _one_of("latest", "earliest", "none"),
-    "enable_auto_commit": _FLAG,
-    "auto_commit_interval_ms": _whole(1),
-    "max_poll_records": _whole(1, none="all that is there"),
-    "max_poll_interval_ms": _whole(1),
-    "session_timeout_ms": _whole(1),
-    "heartbeat_interval_ms": _whole(1),
-    "rebalance_timeout_ms": _whole(1, none="max_poll_interval_ms"),
-    "partition_assignment_strategy": Rule("names of assignors, or assignors of this package", _is_assignors),
-    "fetch_min_bytes": _whole(0),
-    "fetch_max_bytes": _whole(1),
-    "fetch_max_wait_ms": _whole(0),
-    "max_partition_fetch_bytes": _whole(1),
-    "fetch_buffer_bytes": _whole(1, INT64_MAX),
-    "isolation_level": _one_of("read_uncommitted", "read_committed"),
-    "check_crcs": _FLAG,
-    "exclude_internal_topics": _FLAG,
-    "allow_auto_create_topics": _FLAG,
-    "client_rack": _TEXT,
-    "default_api_timeout_ms": _whole(1),
-    "consumer_timeout_ms": _whole(0, none="the same, as it has no effect"),
-    # TransactionGroup
-    "name": _TEXT,
-    "owner": _TEXT,
-    "timeout_ms": _whole(1),
-}
-"""Every setting of every client. The same name has the same meaning everywhere."""
+def _rule_of(plain: Any, where: str) -> Rule:
+    """The rule of a type. Raises TypeError for a type that does not say which values are allowed."""
+    origin, inner = get_origin(plain), get_args(plain)
+    if origin in (Union, UnionType):
+        kinds = [each for each in inner if each is not NoneType]
+        if kinds == [str]:
+            return TEXT_OR_NONE
+        if len(kinds) == 1 and get_origin(kinds[0]) is Literal:
+            return one_of(None, *get_args(kinds[0]))
+        if len(kinds) == 1 and get_origin(kinds[0]) is Callable:
+            return FUNCTION
+    elif origin is Literal:
+        return one_of(*inner)
+    elif plain in (bool, str):
+        return one_of(True, False) if plain is bool else TEXT
+    raise TypeError(f"{where}: {plain!r} does not say which values are allowed: add a Rule")
 
 
 def check_settings(config: msgspec.Struct) -> None:
     """Check each setting by itself. Raises KafkaConfigurationError for the first invalid one."""
-    for name in config.__struct_fields__:
+    for name, setting in settings_of(type(config)).items():
         value = getattr(config, name)
         if name == "sasl_mechanism" and value == "GSSAPI":
             raise KafkaConfigurationError(f"{name}={shown(value)}: {NO_KERBEROS}")
-        RULES[name].check(name, value)
+        setting.rule.check(name, value)
         if name == "partition_assignment_strategy":
             try:
                 assignors_of(value)

@@ -8,7 +8,7 @@ from semel_protocol.errors import ErrorCode, error_code
 
 from semel._edge import Edge
 from semel._net.outage import LastingFacts
-from semel._net.similar_names import similar
+from semel._texts import similar
 from semel.errors import error_for
 from semel.structs import Metadata
 

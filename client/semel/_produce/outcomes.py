@@ -9,7 +9,8 @@ import logging
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import ProduceResponsePartition
 
-from semel._config.client import CODEC_OF, ProducerConfig
+from semel._config.client import CODEC_OF
+from semel._config.producer import ProducerConfig
 from semel._net.cluster import Cluster
 from semel._net.retry import Action, action_for
 from semel._produce.accumulator import Batch, BatchState, BufferMemory, PartitionQueue

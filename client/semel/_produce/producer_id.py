@@ -7,7 +7,7 @@ from collections.abc import Callable
 from semel_protocol.backoff import Backoff
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-from semel._config.client import ProducerConfig
+from semel._config.producer import ProducerConfig
 from semel._net.cluster import Cluster
 from semel._net.outage import Outage
 from semel._net.retry import FOREVER_MS, Deadline, retrying

@@ -9,7 +9,8 @@ from semel_protocol.records import BatchBuilder
 from semel_protocol.visible import shown
 
 from semel._config.arguments import apply, refused, whole
-from semel._config.client import CODEC_OF, ProducerConfig, Serializer
+from semel._config.client import CODEC_OF, Serializer
+from semel._config.producer import ProducerConfig
 from semel._produce.accumulator import Headers
 from semel._type_variables import K_contra, V_contra
 from semel.errors import IllegalOperation

@@ -5,7 +5,8 @@ from __future__ import annotations
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from semel_protocol.schema import Message
 
-from semel._config.client import CODEC_OF, ProducerConfig
+from semel._config.client import CODEC_OF
+from semel._config.producer import ProducerConfig
 from semel._net.connection import Connection
 from semel._produce.accumulator import Batch
 from semel._produce.transaction_state import TransactionState

@@ -21,7 +21,8 @@ from semel_protocol.messages.k00_produce import (
 )
 from semel_protocol.records import BatchBuilder
 
-from semel._config.client import CODEC_OF, ProducerConfig
+from semel._config.client import CODEC_OF
+from semel._config.producer import ProducerConfig
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch

@@ -31,7 +31,7 @@ from semel_protocol.messages.k28_txn_offset_commit import (
 from semel_protocol.messages.k20001_begin_transaction_group import BeginTransactionGroupRequest
 from semel_protocol.schema import ZERO_UUID, Message
 
-from semel._config.client import ProducerConfig
+from semel._config.producer import ProducerConfig
 from semel._net.calls import grouped
 from semel._net.cluster import GROUP, TRANSACTION, Cluster
 from semel._net.connection import Connection

@@ -23,7 +23,7 @@ from semel_protocol.messages.k20003_describe_transaction_groups import (
 from semel_protocol.schema import Message
 
 from semel._admin.types import client_text
-from semel._config.client import ProducerConfig
+from semel._config.producer import ProducerConfig
 from semel._net.cluster import TRANSACTION, Cluster
 from semel._produce.sequences import TransactionManager
 from semel.errors import BrokerResponseError, InvalidProducerIdMapping, KafkaError, ProducerFenced

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any, NoReturn
 
-from semel._config.client import ProducerConfig
+from semel._config.producer import ProducerConfig
 from semel._net.cluster import Cluster
 from semel._produce.counters import ProducerTransactionCounters
 from semel._produce.sender import Sender

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from semel.cli.shared.common import failure, say
+from semel._command_line.common import failure, say
 
 PROGRAM = "semel"
 VARIABLE = "_SEMEL_COMPLETE"

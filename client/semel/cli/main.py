@@ -12,17 +12,17 @@ import click
 from click.shell_completion import CompletionItem
 from semel_protocol import __version__
 
-from semel.cli.shared.signals import Interrupted
+from semel._command_line.signals import Interrupted
 
 OWN = {
-    "acl": "semel.cli.acl.commands:acl",
-    "cluster": "semel.cli.cluster.commands:cluster",
+    "acl": "semel.cli.acl:acl",
+    "cluster": "semel.cli.cluster:cluster",
     "topic": "semel.cli.topic.commands:topic",
     "group": "semel.cli.group.commands:group",
     "produce": "semel.cli.produce.commands:produce",
     "completion": "semel.cli.completion:completion",
-    "config": "semel.cli.config.commands:config",
-    "quota": "semel.cli.quota.commands:quota",
+    "config": "semel.cli.config:config",
+    "quota": "semel.cli.quota:quota",
     "consume": "semel.cli.consume.commands:consume",
     "user": "semel.cli.user.commands:user",
     "top": "semel.cli.top.commands:top",

@@ -7,16 +7,16 @@ from typing import Any
 
 from semel import Admin, TopicPartition
 from semel.admin import LATEST, ConfigResource, ConfigResourceType
-from semel.cli.cluster.commands import cluster_health
-from semel.cli.cluster.health import facts_of
-from semel.cli.shared.open_transactions import (
+from semel.diagnose import (
     OpenTransaction,
     by_transaction,
+    cluster_health,
     describe_transaction,
-    open_facts,
+    health_facts,
+    known_offsets,
+    open_transaction_facts,
     open_transactions,
 )
-from semel.cli.shared.partition_names import known_offsets
 from semel.errors import KafkaError, TopicAuthorizationFailedError, UnsupportedVersionError
 from semel.structs import PartitionMetadata
 
@@ -30,7 +30,7 @@ PARTITIONS_ASKED_MAX = 200
 
 async def overview(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """Brokers and health, offsets by topic (for rates), and the transactions that hold readers back."""
-    health = facts_of(await cluster_health(admin))
+    health = health_facts(await cluster_health(admin))
     ends = await all_ends(admin)
     sizes = await sizes_of(admin, [each["id"] for each in health["brokers"] if each["answers"]])
     by_topic: dict[str, int] = {}
@@ -116,7 +116,7 @@ def judged(found: list[OpenTransaction], now_ms: int) -> list[dict[str, Any]]:
 def holder_facts(partitions: list[OpenTransaction], now_ms: int) -> dict[str, Any]:
     """PURE. One open transaction with sentences: captions and texts; the last may be a command."""
     sentences = [list(each) for each in describe_transaction(partitions, now_ms)]
-    return {**open_facts(partitions), "sentences": sentences}
+    return {**open_transaction_facts(partitions), "sentences": sentences}
 
 
 async def broker_settings(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Export:
             yield ",".join(COLUMNS).encode() + b"\r\n"
         else:
             yield b""
-        while position < bounds.high and self._left > 0:
+        while position < bounds.high_watermark and self._left > 0:
             looked = Lookup(min(PIECE_ROWS, self._left), needle_of(self._query))
 
             async def look(admin: Admin, looked: Lookup = looked, position: int = position) -> Mapping[int, str]:
@@ -65,7 +65,7 @@ class Export:
                 return await names_for(admin, looked.rows)
 
             names = await call(look)
-            rows = [row for row in looked.rows if not row.marker and self._is_wanted(row, bounds.stable)]
+            rows = [row for row in looked.rows if not row.marker and self._is_wanted(row, bounds.last_stable)]
             self._left -= len(rows)
             position = looked.at
             yield b"".join(self._line(row, names) for row in rows)

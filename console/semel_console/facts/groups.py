@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from semel import Admin, TopicPartition
-from semel._consume.log_scan import scan
-from semel.cli.group.commands import described
-from semel.cli.group.lag import lag_of, total
-from semel.cli.stuck.group import diagnosis, find_out, progress_of
-from semel.cli.stuck.group import facts_of as stuck_facts
-from semel.cli.stuck.partition import PartitionEnds
+from semel.diagnose import (
+    PartitionEnds,
+    diagnose_group,
+    group_facts,
+    group_lines,
+    is_stuck,
+    lag_of,
+    progress_of,
+    scan,
+    total_lag,
+)
 from semel.errors import GroupIdNotFound
 from semel_protocol.control import ControlType
 
@@ -18,8 +23,6 @@ from semel_console.query import QueryParameters
 
 WAIT_S = 1.0
 """The time between the two looks at committed offsets that show whether a group moves."""
-WAIT_ADVICE = ", or wait longer with --wait"
-"""The command has this option; the page looks again by itself."""
 COUNTED_OFFSETS_MAX = 20_000
 """A partition with more offsets ahead is not counted record by record."""
 
@@ -38,7 +41,7 @@ async def groups(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str,
                 "assignor": each.protocol,
                 "members": len(each.members),
                 "topics": sorted({row.at.topic for row in lags[each.group_id]}),
-                "lag": total(lags[each.group_id]),
+                "lag": total_lag(lags[each.group_id]),
                 "coordinator": each.coordinator,
             }
             for each in found
@@ -49,11 +52,11 @@ async def groups(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str,
 async def group(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """One group. `text`: what `semel group stuck` says. records_ahead: what a read_committed consumer will get."""
     name = query.text("group")
-    found = await find_out(admin, name, WAIT_S)
+    found = await diagnose_group(admin, name, WAIT_S)
     if found.group.state == "Dead" and not found.pending:
         raise GroupIdNotFound(f"There is no group {name!r}")
     lags = (await lag_of(admin, [found.group]))[name]
-    facts = described(found.group, lags)
+    facts = group_facts(found.group, lags)
     for row in facts["partitions"]:
         at = TopicPartition(row["topic"], row["partition"])
         ends = found.ends.get(at)
@@ -73,8 +76,8 @@ async def group(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, 
             }
             for each in found.group.members
         ],
-        "stuck": stuck_facts(found)["stuck"],
-        "text": [line.plain.rstrip().replace(WAIT_ADVICE, "") for line in diagnosis(found, now_ms)[1:]],
+        "stuck": is_stuck(found),
+        "text": [line.plain.rstrip() for line in group_lines(found, now_ms)[1:]],
     }
 
 
@@ -89,7 +92,7 @@ async def records_ahead(admin: Admin, at: TopicPartition, committed: int | None,
         return None
     readable = 0
     undecided: dict[int, int] = {}
-    async for batch in scan(admin._calls, at, start, ends.high_watermark):
+    async for batch in scan(admin, at, start, ends.high_watermark):
         header = batch.header
         if batch.marker is not None:
             count = undecided.pop(header.producer_id, 0)

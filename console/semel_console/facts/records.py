@@ -10,11 +10,7 @@ from typing import Any
 
 import msgspec
 from semel import Admin, TopicPartition
-from semel._consume.log_scan import fetch_stored, scan
-from semel.admin import EARLIEST, LATEST
-from semel.cli.shared.start_position import parse
-from semel.cli.txn.timeline import names_of
-from semel.cli.txn.timeline_spans import OUTCOME_OF
+from semel.diagnose import OUTCOME_OF, PartitionEnds, ends_of, fetch_stored, scan, transactional_ids_of
 from semel.errors import CorruptRecordException, UnsupportedVersionError
 from semel_protocol.batch import BatchHeader, CorruptBatch, iterate
 from semel_protocol.control import ControlType, read_marker
@@ -65,14 +61,6 @@ class RecordRow(msgspec.Struct, kw_only=True):
     not_decoded: str | None = None
 
 
-class PartitionBounds(msgspec.Struct, frozen=True):
-    """The first offset of a partition, its last stable offset and its high watermark."""
-
-    start: int
-    stable: int
-    high: int
-
-
 async def records(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """Rows from a position on: `from` is earliest, latest, an offset, a time, a time ago such as -1h, or -50 for the
     last 50 records. `limit`: the number of rows; of records for the last ones, whose markers come with them. `contains`
@@ -81,7 +69,7 @@ async def records(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str
     at, limit = query.place, max(1, query.number("limit", ROWS_DEFAULT, most=ROWS_MAX))
     bounds = await bounds_of(admin, at)
     start = await start_of(admin, at, query, now_ms, bounds, default=f"-{limit}")
-    is_tail = parse(query.text("from", f"-{limit}"), "from", now_ms, may_be_last=True).last is not None
+    is_tail = query.position("from", f"-{limit}", now_ms).last is not None
     looked = Lookup(limit, needle_of(query), FULL_BYTES if limit == 1 else SHOWN_BYTES, count_markers=not is_tail)
     await looked.run(admin, at, start, bounds)
     names = await names_for(admin, looked.rows)
@@ -91,20 +79,17 @@ async def records(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str
         "topic": at.topic,
         "partition": at.partition,
         "log_start_offset": bounds.start,
-        "last_stable_offset": bounds.stable,
-        "high_watermark": bounds.high,
+        "last_stable_offset": bounds.last_stable,
+        "high_watermark": bounds.high_watermark,
         "from_offset": start,
         "next_offset": looked.at,
         "records": looked.rows,
     }
 
 
-async def bounds_of(admin: Admin, at: TopicPartition) -> PartitionBounds:
+async def bounds_of(admin: Admin, at: TopicPartition) -> PartitionEnds:
     """The ends of a partition now."""
-    start = (await admin.list_offsets({at: EARLIEST}))[at].offset
-    stable = (await admin.list_offsets({at: LATEST}, read_committed=True))[at].offset
-    high = (await admin.list_offsets({at: LATEST}))[at].offset
-    return PartitionBounds(start, min(stable, high), high)
+    return (await ends_of(admin, [at]))[at]
 
 
 async def start_of(
@@ -112,11 +97,11 @@ async def start_of(
     at: TopicPartition,
     query: QueryParameters,
     now_ms: int,
-    bounds: PartitionBounds,
+    bounds: PartitionEnds,
     default: str = "earliest",
 ) -> int:
-    """The offset that the parameter `from` names. Raises click.BadParameter."""
-    wanted = parse(query.text("from", default), "from", now_ms, may_be_last=True)
+    """The offset that the parameter `from` names. Raises ValueError."""
+    wanted = query.position("from", default, now_ms)
     if wanted.last is not None:
         return await _start_of_last(admin, at, wanted.last, bounds)
     if wanted.offset is not None:
@@ -124,18 +109,18 @@ async def start_of(
     else:
         assert wanted.timestamp is not None
         offset = (await admin.list_offsets({at: wanted.timestamp}))[at].offset
-        offset = bounds.high if offset < 0 else offset
-    return min(max(offset, bounds.start), bounds.high)
+        offset = bounds.high_watermark if offset < 0 else offset
+    return min(max(offset, bounds.start), bounds.high_watermark)
 
 
-async def _start_of_last(admin: Admin, at: TopicPartition, count: int, bounds: PartitionBounds) -> int:
+async def _start_of_last(admin: Admin, at: TopicPartition, count: int, bounds: PartitionEnds) -> int:
     """The offset of the `count`-th last record. Markers and offsets without a record do not count, so it is looked for
     further and further back.
     """
     step = count
     while count:
-        first = max(bounds.start, bounds.high - step)
-        runs = await _runs(admin, at, first, bounds.high)
+        first = max(bounds.start, bounds.high_watermark - step)
+        runs = await _runs(admin, at, first, bounds.high_watermark)
         if sum(size for _, size in runs) >= count or first == bounds.start or step >= LOOK_BACK_MAX:
             left = count
             for start, size in reversed(runs):
@@ -144,7 +129,7 @@ async def _start_of_last(admin: Admin, at: TopicPartition, count: int, bounds: P
                 left -= size
             return first
         step *= STEP_FACTOR
-    return bounds.high
+    return bounds.high_watermark
 
 
 async def _runs(admin: Admin, at: TopicPartition, first: int, end: int) -> list[tuple[int, int]]:
@@ -152,7 +137,7 @@ async def _runs(admin: Admin, at: TopicPartition, first: int, end: int) -> list[
     runs: list[tuple[int, int]] = []
     position = first
     while position < end:
-        fetched = await fetch_stored(admin._calls, at, position, read_committed=False, bytes_max=FETCH_BYTES)
+        fetched = await fetch_stored(admin, at, position, read_committed=False, bytes_max=FETCH_BYTES)
         before = position
         try:
             for header, view in iterate(fetched.records or b""):
@@ -184,7 +169,7 @@ async def names_for(admin: Admin, rows: Iterable[RecordRow]) -> dict[int, str]:
     """The transactional ids of the producers of these rows, as far as the brokers list them."""
     producer_ids = sorted({row.producer_id for row in rows if row.outcome != "plain"})
     try:
-        return await names_of(admin, producer_ids) if producer_ids else {}
+        return await transactional_ids_of(admin, producer_ids) if producer_ids else {}
     except UnsupportedVersionError:  # before KIP-664
         return {}
 
@@ -203,22 +188,24 @@ class Lookup:
         self._is_full = False
         self.at = 0
 
-    async def run(self, admin: Admin, at: TopicPartition, start: int, bounds: PartitionBounds) -> None:
+    async def run(self, admin: Admin, at: TopicPartition, start: int, bounds: PartitionEnds) -> None:
         self.at = start
-        last = bounds.high if self._needle is None else min(bounds.high, start + FILTERED_OFFSETS_MAX)
+        last = (
+            bounds.high_watermark if self._needle is None else min(bounds.high_watermark, start + FILTERED_OFFSETS_MAX)
+        )
         outcomes: dict[int, str] | None = None
         while self.at < last and not self._is_full:
-            below = self.at < bounds.stable
+            below = self.at < bounds.last_stable
             if not below and outcomes is None:
                 outcomes = await _outcomes(admin, at, bounds)
-            fetched = await fetch_stored(admin._calls, at, self.at, read_committed=below, bytes_max=FETCH_BYTES)
+            fetched = await fetch_stored(admin, at, self.at, read_committed=below, bytes_max=FETCH_BYTES)
             before = self.at
             try:
-                self._take(fetched, bounds.stable if below else last, None if below else outcomes)
+                self._take(fetched, bounds.last_stable if below else last, None if below else outcomes)
             except CorruptBatch as e:
                 raise CorruptRecordException(f"{at.topic}-{at.partition} at offset {self.at}: {e.message}") from e
             if self.at == before:
-                self.at = bounds.stable if below else last  # the rest was compacted away
+                self.at = bounds.last_stable if below else last  # the rest was compacted away
 
     def _take(self, fetched: FetchResponsePartition, end: int, outcomes: Mapping[int, str] | None) -> None:
         """Rows of one answer, below `end`. outcomes: of the batches above the last stable offset."""
@@ -314,19 +301,19 @@ def _outcome_above(outcomes: Mapping[int, str], header: BatchHeader) -> str:
     return outcomes.get(header.base_offset, "unknown") if header.is_transactional else "plain"
 
 
-async def _outcomes(admin: Admin, at: TopicPartition, bounds: PartitionBounds) -> dict[int, str]:
+async def _outcomes(admin: Admin, at: TopicPartition, bounds: PartitionEnds) -> dict[int, str]:
     """The outcome of each transactional batch from the last stable offset on, by base offset. A batch without a marker
     within LOOK_AHEAD is left out, unless the scan reaches the end: then its transaction is open.
     """
-    end = min(bounds.high, bounds.stable + LOOK_AHEAD)
+    end = min(bounds.high_watermark, bounds.last_stable + LOOK_AHEAD)
     found: dict[int, str] = {}
     waiting: dict[int, list[int]] = {}
-    async for batch in scan(admin._calls, at, bounds.stable, end):
+    async for batch in scan(admin, at, bounds.last_stable, end):
         header = batch.header
         if batch.marker is not None:
             found.update(dict.fromkeys(waiting.pop(header.producer_id, ()), OUTCOME_OF[batch.marker].value))
         elif header.is_transactional:
             waiting.setdefault(header.producer_id, []).append(header.base_offset)
-    if end == bounds.high:
+    if end == bounds.high_watermark:
         found.update(dict.fromkeys((offset for offsets in waiting.values() for offset in offsets), "open"))
     return found

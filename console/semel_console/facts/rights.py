@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from semel import Admin
-from semel.cli.shared.authorizer import may_list_acls
+from semel.diagnose import may_list_acls
 from semel.errors import ClusterAuthorizationFailedError
 
 from semel_console.query import QueryParameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from semel import Admin
-from semel.cli.txn.facts import group_facts
+from semel.diagnose import transaction_group_facts
 from semel.errors import UnsupportedVersionError
 
 from semel_console.query import QueryParameters
@@ -22,4 +22,4 @@ async def sinks(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, 
         found = await admin.describe_transaction_groups()
     except UnsupportedVersionError:
         return {"now_ms": now_ms, "groups": [], "problem": NOT_SERVED}
-    return {"now_ms": now_ms, "groups": [group_facts(each) for each in found], "problem": None}
+    return {"now_ms": now_ms, "groups": [transaction_group_facts(each) for each in found], "problem": None}

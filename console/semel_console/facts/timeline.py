@@ -12,8 +12,7 @@ from typing import Any
 
 from semel import Admin, TopicPartition
 from semel.admin import EARLIEST, LATEST
-from semel.cli.shared.open_transactions import describe_known, open_transactions
-from semel.cli.txn.why import NO_LEDGER
+from semel.diagnose import NO_LEDGER, describe_known, open_transactions
 from semel.errors import UnsupportedVersionError
 
 from semel_console.facts.cluster import judged

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from semel import Admin, TopicPartition
-from semel._consume.log_scan import fetch_stored
-from semel.cli.txn.timeline_spans import OUTCOME_OF, Outcome
+from semel.diagnose import OUTCOME_OF, Outcome, fetch_stored
 from semel.errors import CorruptRecordException
 from semel_protocol.batch import (
     CODEC_MASK,
@@ -153,7 +152,7 @@ async def scan_columns(admin: Admin, at: TopicPartition, start: int, end: int) -
     found = ColumnScan()
     position = start
     while position < end:
-        row = await fetch_stored(admin._calls, at, position)
+        row = await fetch_stored(admin, at, position)
         try:
             reached = found.take(row.records or b"", position, end)
         except CorruptBatch as e:

@@ -7,9 +7,7 @@ from typing import Any
 
 from semel import Admin, TopicPartition
 from semel.admin import EARLIEST, ConfigResourceType
-from semel.cli.cluster.health import PartitionStatus, state_of
-from semel.cli.shared.moves import moves_of
-from semel.cli.shared.partition_names import known_offsets
+from semel.diagnose import PartitionStatus, known_offsets, moves_of, state_of
 from semel.errors import KafkaError, TopicAuthorizationFailedError
 from semel.structs import TopicMetadata
 

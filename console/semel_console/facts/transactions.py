@@ -6,9 +6,13 @@ from typing import Any
 
 from semel import Admin
 from semel.admin import TransactionDescription
-from semel.cli.shared.open_transactions import describe_known
-from semel.cli.txn.facts import facts_of
-from semel.cli.txn.why import NO_LEDGER, facts, first_offsets
+from semel.diagnose import (
+    NO_LEDGER,
+    describe_known,
+    diagnose_transaction,
+    transaction_facts,
+    transaction_findings_facts,
+)
 
 from semel_console.facts.cluster import all_ends, holders
 from semel_console.query import QueryParameters
@@ -42,14 +46,15 @@ async def transactions(admin: Admin, query: QueryParameters, now_ms: int) -> dic
 
 
 def _listed(found: TransactionDescription) -> dict[str, Any]:
-    facts = facts_of(found)
+    facts = transaction_facts(found)
     fences = facts.pop("fences")
     return {**facts, "fences": None if fences is None else len(fences), "last_fence": fences[0] if fences else None}
 
 
 async def transaction(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
     """One transactional id: its state in a sentence, where it is open, and its fences, the latest first."""
-    (found,) = await admin.describe_transactions([query.text("id")])
-    where = await first_offsets(admin, found)
+    findings = await diagnose_transaction(admin, query.text("id"))
+    found = findings.transaction
     note = None if found.has_ledger else NO_LEDGER.format(broker=found.coordinator)
-    return {**facts(found, where, now_ms), "now_ms": now_ms, "is_open": found.is_open, "no_ledger": note}
+    facts = transaction_findings_facts(findings, now_ms)
+    return {**facts, "now_ms": now_ms, "is_open": found.is_open, "no_ledger": note}

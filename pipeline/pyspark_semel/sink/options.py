@@ -7,7 +7,8 @@ from enum import Enum
 from typing import Any
 
 import msgspec
-from semel._config.client import ClientConfig, ProducerConfig
+from semel._config.client import ClientConfig
+from semel._config.producer import ProducerConfig
 
 from pyspark_semel.options import BOOTSTRAP_MS, OptionError, SparkClientSettings, UserOptions, client_settings
 

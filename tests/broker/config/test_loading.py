@@ -6,8 +6,8 @@ import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from semel._command_line.client_settings import VARIABLES
 from semel.cli.main import main
-from semel.cli.shared.client_settings import VARIABLES
 from semel.cli.user.passwords import VARIABLE as USER_PASSWORD
 from semel_broker.config.loading import (
     BROKER_SETTINGS,

@@ -10,7 +10,7 @@ import pytest
 from broker.troubles.conftest import MakeScene
 from broker.troubles.single_topic_broker import PATIENCE_S, TOPIC, SingleTopicBroker, heard_out, refused
 from semel import TopicPartition
-from semel.cli.shared.common import FOUND_TROUBLE
+from semel._command_line.common import FOUND_TROUBLE
 from semel.errors import KafkaTimeoutError
 from semel_protocol.hashes import coordinator_partition
 from semel_storage.internal_topics import TRANSACTION_STATE

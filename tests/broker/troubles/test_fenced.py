@@ -10,7 +10,7 @@ from broker.troubles.conftest import MakeScene
 from broker.troubles.single_topic_broker import PATIENCE_S, TOPIC, SingleTopicBroker, refused
 from confluent_kafka import KafkaException
 from semel import TopicPartition
-from semel.cli.shared.common import FOUND_TROUBLE
+from semel._command_line.common import FOUND_TROUBLE
 from semel.errors import KafkaConfigurationError, ProducerFenced
 
 WHO_AND_WHY = (

@@ -8,7 +8,7 @@ import pytest
 from broker.troubles.conftest import MakeScene
 from broker.troubles.single_topic_broker import PATIENCE_S, TOPIC, SingleTopicBroker, heard_out, refused
 from confluent_kafka import KafkaException
-from semel.cli.shared.common import FOUND_TROUBLE
+from semel._command_line.common import FOUND_TROUBLE
 from semel.errors import KafkaConnectionError, KafkaTimeoutError
 
 

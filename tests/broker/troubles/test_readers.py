@@ -9,7 +9,7 @@ import pytest
 from broker.troubles.conftest import MakeScene
 from broker.troubles.single_topic_broker import PATIENCE_S, TOPIC, SingleTopicBroker, refused
 from semel import Admin, Consumer, TopicPartition
-from semel.cli.shared.common import FOUND_TROUBLE
+from semel._command_line.common import FOUND_TROUBLE
 from semel.errors import CommitFailedError, TransactionHasFailed
 
 PARTITION = TopicPartition(TOPIC, 0)

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from client.fake_broker import QUICK, FakeBroker
 from semel import Admin, Consumer, Producer, TopicPartition
+from semel._command_line.client_settings import ClientSettings
+from semel._command_line.client_start import UnreachableError, started
 from semel.cli.produce import stall
 from semel.cli.produce.stall import reason, say_stalls
-from semel.cli.shared.client_settings import ClientSettings
-from semel.cli.shared.client_start import UnreachableError, started
 from semel.structs import PartitionMetadata
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorResponse
 

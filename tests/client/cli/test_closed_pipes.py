@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import click
 import pytest
+from semel._command_line.common import run, say, tell
 from semel.cli.main import Commands
-from semel.cli.shared.common import run, say, tell
 
 
 class ClosedPipe(io.StringIO):

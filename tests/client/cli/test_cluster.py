@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from client.fake_cluster import NOBODY, FakeCluster
 from semel.cli.main import main
-from semel.cli.shared import moves
+from semel.cli.topic import reassign as moves
 from semel.structs import TopicPartition
 from semel_protocol.errors import ErrorCode
 

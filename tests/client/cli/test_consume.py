@@ -6,13 +6,12 @@ import asyncio
 import json
 from datetime import UTC, datetime
 
-import click
 import pytest
 from click.testing import CliRunner
 from semel import ConsumerRecord, Producer
 from semel.cli.consume.record_text import Form, as_json, by_pattern
 from semel.cli.main import main
-from semel.cli.shared.start_position import StartPosition, parse
+from semel.diagnose import StartPosition, StartPositionError, start_position
 from semel_broker.testing.in_process import EphemeralBroker
 
 NOW_MS = 1_700_000_000_000
@@ -127,15 +126,15 @@ def test_a_missing_topic_is_named_with_similar_ones(semel_broker: EphemeralBroke
     ],
 )
 def test_a_start_is_parsed(words: str, position: StartPosition) -> None:
-    assert parse(words, "--offset", NOW_MS, may_be_last=True) == position
+    assert start_position(words, NOW_MS, may_be_last=True) == position
 
 
 @pytest.mark.parametrize("words", ["-", "--1", "-1y", "-h", "+1h", "-1.5h", ""])
 def test_another_start_is_refused_with_the_forms(words: str) -> None:
-    with pytest.raises(click.BadParameter, match="-5 for the last 5 records"):
-        parse(words, "--offset", NOW_MS, may_be_last=True)
-    with pytest.raises(click.BadParameter, match="neither earliest, latest, an offset nor a time such as"):
-        parse("-5", "--to", NOW_MS)
+    with pytest.raises(StartPositionError, match="-5 for the last 5 records"):
+        start_position(words, NOW_MS, may_be_last=True)
+    with pytest.raises(StartPositionError, match="neither earliest, latest, an offset nor a time such as"):
+        start_position("-5", NOW_MS)
 
 
 @pytest.mark.parametrize(

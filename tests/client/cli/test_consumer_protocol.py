@@ -9,10 +9,12 @@ from broker.consumers import HeartbeatingMember, settle
 from broker.harness import Harness
 from broker.wire import Wire
 from client.consuming import until
+from semel._texts import spoken
 from semel.admin import Admin, ConsumerGroupDescription, NewTopic
-from semel.cli.group.members import members_of, members_table
-from semel.cli.shared.reconciliation import is_unassigned, spoken, steps_of, words
-from semel.cli.stuck.group import diagnosis, facts_of, find_out, is_stuck
+from semel.cli.group.commands import members_table
+from semel.diagnose import diagnose_group, group_findings_facts, group_lines, is_stuck
+from semel.diagnose.groups import _member_facts
+from semel.diagnose.reconciliation import is_unassigned, steps_of, words
 from semel.errors import GroupSubscribedToTopicError, NonEmptyGroup, UnknownMemberIdError
 from semel.structs import OffsetAndMetadata, TopicPartition
 from support.against import OutsideBroker
@@ -88,8 +90,8 @@ async def moving(admin: Admin, a: HeartbeatingMember, b: HeartbeatingMember) -> 
 
 
 async def stuck_lines(admin: Admin) -> tuple[bool, str]:
-    found = await find_out(admin, "g", 0.1)
-    return is_stuck(found), "\n".join(line.plain for line in diagnosis(found, 0))
+    found = await diagnose_group(admin, "g", 0.1)
+    return is_stuck(found), "\n".join(line.plain for line in group_lines(found, 0))
 
 
 async def test_each_step_of_a_rebalance_is_described(admin: Admin, wire: Wire) -> None:
@@ -120,7 +122,7 @@ async def test_a_member_that_does_not_give_up_is_why_a_group_is_stuck(admin: Adm
     assert "Reconciling" in said
     assert f"{moved}: a has not given up what b waits for." in said
     assert "Brokers do not say since when" in said
-    facts = facts_of(await find_out(admin, "g", 0.1))
+    facts = group_findings_facts(await diagnose_group(admin, "g", 0.1))
     (block,) = facts["not_given_up"]
     assert (block["held_by"], block["waits"], len(block["partitions"])) == (["a"], "b", 2)
     assert (facts["protocol"], facts["group_epoch"]) == ("consumer", facts["assignment_epoch"])
@@ -142,7 +144,9 @@ async def test_a_static_member_that_is_away_keeps_its_partitions_and_is_named(ad
     assert not is_trouble  # nothing is left to read
     assert f"one is a static member and {away}." in said
     names = [f"flights-{at.partition}" for at in held]
-    assert facts_of(await find_out(admin, "g", 0.1))["away"] == [{"member": "one", "partitions": names}]
+    assert group_findings_facts(await diagnose_group(admin, "g", 0.1))["away"] == [
+        {"member": "one", "partitions": names}
+    ]
 
 
 async def test_a_group_whose_epoch_is_ahead_waits_for_its_assignment(admin: Admin, wire: Wire) -> None:
@@ -169,7 +173,7 @@ async def test_members_are_described_with_all_that_the_broker_says(admin: Admin,
     group = await described(admin)
     assert (group.group_type, group.protocol_type, group.protocol) == ("consumer", "consumer", "uniform")
     assert (group.state, group.group_epoch) == ("Stable", group.assignment_epoch)
-    (facts,) = members_of(group)
+    (facts,) = _member_facts(group)
     places = [f"flights-{index}" for index in range(4)]
     assert facts | {"client_id": "", "host": ""} == {
         "member": "a",

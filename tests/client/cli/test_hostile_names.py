@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import semel.cli.shared.common
+import semel._command_line.common
 from client.shell import Shell
 from rich.text import Text
 from semel import Consumer, ConsumerRecord, Producer, TopicPartition, TransactionGroup
+from semel._command_line.common import console, say, show, tell
 from semel.cli.consume.record_text import Form, as_json, by_pattern
-from semel.cli.shared.common import console, say, show, tell
 from semel.errors import NotSemelBrokerError
 from semel_protocol.tables import Table
 from support.against import OutsideBroker, outside
@@ -174,7 +174,7 @@ def test_records_are_raw_to_a_pipe_and_escaped_to_a_terminal() -> None:
 def test_names_from_brokers_are_escaped_in_tables_and_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
-    monkeypatch.setattr(semel.cli.shared.common, "is_terminal", lambda: terminal)
+    monkeypatch.setattr(semel._command_line.common, "is_terminal", lambda: terminal)
     shown = Table(EVIL, "a", "b", below=("b",))
     shown.add_row(EVIL, Text(EVIL, "bold"))
     show(shown)
@@ -188,12 +188,14 @@ def test_names_from_brokers_are_escaped_in_tables_and_lines(
 
 
 def test_commands_print_by_what_escapes() -> None:
-    """Commands print through `say`, `confirm`, `failure`, `show`, `tell` and `console` of semel.cli.shared.common.
+    """Commands print through `say`, `confirm`, `failure`, `show`, `tell` and `console` of semel._command_line.common.
 
     JSON escapes by itself.
     """
-    unsafe = re.compile(r"click\.(echo|confirm|ClickException)\((?!json\.dumps)|\bTable\(|(?<!\w)Console\((?!stderr)")
-    folder = Path(semel.cli.shared.common.__file__).parents[1]
-    for file in folder.glob("*.py"):
+    unsafe = re.compile(
+        r"click\.(echo|confirm|ClickException)\((?!visible_json)|\brich\.table\b|(?<!\w)Console\((?!stderr)"
+    )
+    client = Path(semel.__file__).parent
+    for file in (*client.glob("cli/**/*.py"), *client.glob("_command_line/*.py")):
         if file.name not in ("common.py", "main.py"):
             assert not unsafe.search(file.read_text()), file

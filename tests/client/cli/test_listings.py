@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from client.cli.test_tables import ID, OWNER, TOPIC, WIDTHS, assert_whole
 from client.consuming import until
 from semel import Admin, Consumer, NewTopic, Producer, TransactionGroup
+from semel._command_line import common
 from semel.admin import (
     Acl,
     Operation,
@@ -29,7 +30,6 @@ from semel.admin import (
     UserScramCredentialUpsertion,
 )
 from semel.cli.main import OWN, main
-from semel.cli.shared import common
 from semel.errors import NotSemelBrokerError
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_protocol.tables import Table

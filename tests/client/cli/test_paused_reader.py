@@ -18,9 +18,9 @@ from typing import BinaryIO
 
 import pytest
 from semel import Producer
+from semel._command_line.warnings_thread import LINES_MAX as WARNINGS_MAX
+from semel._command_line.warnings_thread import WarningsThread
 from semel.cli.consume.printer import Printer
-from semel.cli.shared.warnings_thread import LINES_MAX as WARNINGS_MAX
-from semel.cli.shared.warnings_thread import WarningsThread
 from semel_broker.node import Node
 from semel_broker.testing.in_process import EphemeralBroker
 
@@ -178,7 +178,7 @@ def test_warnings_of_the_client_wait_in_a_thread_and_are_printed_in_order() -> N
 
 def test_a_command_prints_the_warnings_of_the_client_and_a_pipe_that_is_not_read_bounds_its_end() -> None:
     program = (
-        "import logging; from semel.cli.shared.common import run\n"
+        "import logging; from semel._command_line.common import run\n"
         "async def main(): logging.getLogger('semel').warning('first'); logging.getLogger('semel').info('not shown')\n"
         "run(main())"
     )

@@ -8,7 +8,7 @@ import time
 import pytest
 from click.testing import CliRunner, Result
 from semel.cli.main import main
-from semel.cli.quota.commands import amount_of
+from semel.cli.quota import amount_of
 from semel_broker.testing.in_process import EphemeralBroker
 from support.against import OutsideBroker
 

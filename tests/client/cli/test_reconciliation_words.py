@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from semel.admin import ConsumerGroupDescription, MemberDescription
-from semel.cli.shared.reconciliation import blocks_of, steps_of, words
+from semel.diagnose.reconciliation import blocks_of, steps_of, words
 from semel.structs import TopicPartition
 
 EPOCH = 7

@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 from client.fake_broker import FakeBroker
 from client.fake_sasl import PASSWORD, USER, SaslBroker
-from semel._config.client import AdminConfig, ClientConfig, ProducerConfig
-from semel.cli.shared.client_settings import VARIABLES, ClientSettings, client_options
-from semel.cli.shared.setting_texts import own_name, properties, value_of
+from semel._command_line.client_settings import VARIABLES, ClientSettings, client_options
+from semel._command_line.setting_texts import own_name, properties, value_of
+from semel._config.client import AdminConfig, ClientConfig
+from semel._config.producer import ProducerConfig
 from semel.errors import KafkaConfigurationError, SaslAuthenticationFailed
 
 TLS = Path(__file__).parents[2] / "data" / "tls"

@@ -35,25 +35,34 @@ from semel.admin import (
     TransactionListing,
     UserScramCredentialsDescription,
 )
-from semel.cli.acl.commands import acl_table
-from semel.cli.cluster.commands import health_tables
-from semel.cli.cluster.health import BrokerHealth, Health, PartitionHealth, PartitionStatus
-from semel.cli.config.commands import facts_of, resources_table, settings_table
-from semel.cli.group.commands import described, group_table
+from semel.cli.acl import acl_table
+from semel.cli.cluster import health_tables
+from semel.cli.config import facts_of, resources_table, settings_table
+from semel.cli.group.commands import group_table
 from semel.cli.group.commands import groups_table as consumer_groups_table
-from semel.cli.group.lag import PartitionLag
-from semel.cli.group.members import members_table as consumers_table
-from semel.cli.group.reset import Move, moves_table
-from semel.cli.quota.commands import quota_table
-from semel.cli.shared.open_transactions import classify
+from semel.cli.group.commands import members_table as consumers_table
+from semel.cli.group.reset import moves_table
+from semel.cli.quota import quota_table
 from semel.cli.top.frame import tables_of
 from semel.cli.topic.commands import topic_tables, topics_table
 from semel.cli.topic.reassign import plan_table
 from semel.cli.txn.commands import _plain, fences_table, hanging_table, ids_table
 from semel.cli.txn.groups import groups_table, members_table
 from semel.cli.txn.timeline import spans_table
-from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span
 from semel.cli.user.commands import user_table
+from semel.diagnose import (
+    BrokerHealth,
+    Health,
+    OffsetChange,
+    Outcome,
+    PartitionHealth,
+    PartitionLag,
+    PartitionStatus,
+    PartitionTimeline,
+    Span,
+    group_facts,
+)
+from semel.diagnose.holders import classify
 from semel.structs import BrokerMetadata
 from semel_protocol.tables import Table, wrapped
 
@@ -159,7 +168,7 @@ def of_a_group() -> list[Table]:
         PartitionLag(at=AT, committed=LARGE, start=0, end=2 * LARGE),
         PartitionLag(at=other, committed=None, start=5, end=LARGE),
     ]
-    return [group_table(described(group, lags))]
+    return [group_table(group_facts(group, lags))]
 
 
 def of_a_cluster() -> list[Table]:
@@ -234,7 +243,7 @@ def of_spans() -> list[Table]:
         producer_id=7,
         producer_epoch=32_000,
         outcome=Outcome.COMMITTED,
-        pieces=[[LARGE, LARGE + 9]],
+        pieces=((LARGE, LARGE + 9),),
         record_count=LARGE,
         first_timestamp=NOW_MS,
         marker_offset=LARGE + 10,
@@ -245,7 +254,7 @@ def of_spans() -> list[Table]:
 
 
 def of_a_reset() -> list[Table]:
-    return [moves_table("g" * 60, [Move(at=AT, committed=LARGE, wanted=-90, offset=0, end=LARGE)])]
+    return [moves_table("g" * 60, [OffsetChange(at=AT, committed=LARGE, wanted=-90, offset=0, end=LARGE)])]
 
 
 def of_settings() -> list[Table]:

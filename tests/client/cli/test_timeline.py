@@ -7,11 +7,11 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel._consume.log_scan import ScannedBatch
-from semel.cli.shared.times import duration, moment, plural
-from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, spans_of
+from semel._texts import duration, moment, plural
 from semel.cli.txn.timeline_svg import COLOUR, RIGHT, WIDTH, render, ticks
 from semel.cli.txn.timeline_text import Scale, draw, legend
+from semel.diagnose import Outcome, PartitionTimeline, ScannedBatch
+from semel.diagnose.timeline import spans_of
 from semel.structs import TopicPartition
 from semel_protocol.batch import read_header
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
@@ -70,11 +70,11 @@ def timeline(stable: int = 11, names: dict[int, str] | None = None, start: int =
 def test_interleaved_transactions_become_spans_with_their_markers() -> None:
     seen = [(s.producer_id, s.outcome.value, s.pieces, s.marker_offset, s.record_count) for s in spans_of(BATCHES)]
     assert seen == [
-        (7, "committed", [[0, 1], [3, 3]], 7, 3),
-        (8, "aborted", [[2, 2]], 10, 1),
-        (-1, "plain", [[4, 6], [14, 14]], None, 4),
-        (7, "committed", [[8, 9]], 13, 2),
-        (9, "open", [[11, 12]], None, 2),
+        (7, "committed", ((0, 1), (3, 3)), 7, 3),
+        (8, "aborted", ((2, 2),), 10, 1),
+        (-1, "plain", ((4, 6), (14, 14)), None, 4),
+        (7, "committed", ((8, 9),), 13, 2),
+        (9, "open", ((11, 12),), None, 2),
     ]
 
 

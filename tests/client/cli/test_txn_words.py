@@ -7,17 +7,22 @@ from __future__ import annotations
 import msgspec
 import pytest
 from semel.admin import ConsumerGroupDescription, FenceRecord, MemberDescription, ProducerState, TransactionDescription
-from semel.cli.shared.open_transactions import (
-    TIMEOUT_NEVER_MS,
+from semel.diagnose import (
+    GroupFindings,
     OpenTransaction,
+    PartitionEnds,
+    TransactionFindings,
     Verdict,
-    classify,
     describe_transaction,
+    group_findings_facts,
+    group_lines,
+    is_stuck,
+    transaction_lines,
 )
-from semel.cli.stuck.group import Findings, diagnosis, facts_of, is_stuck, read_topics, unowned_of
-from semel.cli.stuck.partition import PartitionEnds, held_back
-from semel.cli.txn.facts import facts_of as transaction_facts
-from semel.cli.txn.why import summary
+from semel.diagnose import transaction_facts as transaction_facts
+from semel.diagnose.holders import TIMEOUT_NEVER_MS, classify
+from semel.diagnose.stuck_group import read_topics, unowned_of
+from semel.diagnose.stuck_topic import held_back_lines
 from semel.structs import TopicPartition
 
 NOW_MS = 1_700_000_000_000
@@ -117,12 +122,12 @@ def later(producer_id: int, first_offset: int, at: TopicPartition = AT) -> OpenT
 
 def test_a_partition_held_back_names_its_open_transactions_in_order() -> None:
     found = [holder(), *(later(100 + number, 800 + number) for number in range(7))]
-    lines = [line.plain for line in held_back({AT: PartitionEnds(0, 731, 1_200)}, found, NOW_MS)]
+    lines = [line.plain for line in held_back_lines({AT: PartitionEnds(0, 731, 1_200)}, found, NOW_MS)]
     assert lines[1] == "orders-0  last stable offset 731, high watermark 1,200: 469 offsets held back"
     assert lines[2].startswith("  held by     transactional id shop")
     assert sum("behind it" in line for line in lines) == 5
     assert lines[-1].strip() == "and 2 transactions more"
-    (_, _, ended) = held_back({AT: PartitionEnds(0, 731, 1_200)}, [], NOW_MS)
+    (_, _, ended) = held_back_lines({AT: PartitionEnds(0, 731, 1_200)}, [], NOW_MS)
     assert "has just ended" in ended.plain
 
 
@@ -130,7 +135,7 @@ def test_partitions_held_back_by_one_transaction_are_one_paragraph() -> None:
     places = [TopicPartition("orders", number) for number in range(50)]
     one = transaction(partitions=tuple(places))
     found = [each for at in places for each in (classify(at, producer(7), [one]), later(100, 9, at))]
-    lines = [line.plain for line in held_back(dict.fromkeys(places, PartitionEnds(0, 7, 12)), found, NOW_MS)]
+    lines = [line.plain for line in held_back_lines(dict.fromkeys(places, PartitionEnds(0, 7, 12)), found, NOW_MS)]
     assert lines[:3] == ["", "50 partitions  250 offsets held back", "  partitions  orders: 0-49"]
     assert sum("held by" in line for line in lines) == 1
     assert lines[-1] == "  behind it   producer 100 (no transactional id) in 50 of these partitions: hanging"
@@ -152,7 +157,7 @@ def fence(old_epoch: int, text: str) -> FenceRecord:
 
 def test_why_shows_state_owner_partitions_and_fences_the_latest_first() -> None:
     fences = (fence(1, "epoch 1 gave way"), fence(2, "epoch 2 gave way"))
-    assert summary(transaction(fences=fences), {AT: 731, OTHER: None}, NOW_MS) == [
+    assert transaction_lines(TransactionFindings(transaction(fences=fences), {AT: 731, OTHER: None}), NOW_MS) == [
         (
             "shop: Ongoing. Open since 22:13:08 UTC (12.0 s). It waits for its producer to commit or abort; "
             "otherwise the coordinator aborts it in 48.0 s (transaction.timeout.ms = 60000)."
@@ -175,7 +180,8 @@ def test_why_shows_state_owner_partitions_and_fences_the_latest_first() -> None:
 def test_the_advice_of_why_fits_the_reason_of_the_last_fence() -> None:
     def advice(reason: str) -> str:
         last = msgspec.structs.replace(fence(2, "epoch 2 gave way"), reason=reason)
-        return summary(transaction(fences=(fence(1, "epoch 1 gave way"), last)), {}, NOW_MS)[-1]
+        found = transaction(fences=(fence(1, "epoch 1 gave way"), last))
+        return transaction_lines(TransactionFindings(found, {}), NOW_MS)[-1]
 
     assert "raise transaction.timeout.ms of the producer" in advice("timed_out")
     assert "both instances" not in advice("timed_out")
@@ -185,13 +191,14 @@ def test_the_advice_of_why_fits_the_reason_of_the_last_fence() -> None:
 
 
 def test_why_says_when_the_last_transaction_ended() -> None:
-    (first, *_) = summary(transaction("CompleteCommit", last_update_time_ms=NOW_MS - 90_000), {}, NOW_MS)
+    found = transaction("CompleteCommit", last_update_time_ms=NOW_MS - 90_000)
+    (first, *_) = transaction_lines(TransactionFindings(found, {}), NOW_MS)
     assert "was committed at 22:11:50 UTC, 1 min 30 s ago; it waits for nothing" in first
 
 
 def test_a_coordinator_without_a_ledger_is_named_with_what_is_not_known() -> None:
     found = transaction("CompleteAbort", owner="", last_update_time_ms=None)
-    *_, unknown, older = summary(found, {}, NOW_MS)
+    *_, unknown, older = transaction_lines(TransactionFindings(found, {}), NOW_MS)
     assert "Not known: the client that initialised it" in unknown
     assert "Broker 0 keeps no fence ledger: it is Apache Kafka or another Kafka" in unknown
     assert "with an older epoch gets ProducerFenced" in older
@@ -212,7 +219,7 @@ def test_a_coordinator_without_a_ledger_is_named_with_what_is_not_known() -> Non
     ],
 )
 def test_why_says_in_every_state_what_the_id_waits_for(state: str, words: str) -> None:
-    lines = summary(transaction(state), {}, NOW_MS)
+    lines = transaction_lines(TransactionFindings(transaction(state), {}), NOW_MS)
     assert words in lines[0]
     assert lines[-1] == "  It was never fenced."
 
@@ -223,7 +230,7 @@ def group(state: str = "Stable", owned: tuple[TopicPartition, ...] = (AT,)) -> C
     return ConsumerGroupDescription("kitchen", state, "consumer", "range", 0, members)
 
 
-def group_lines(
+def text_of(
     offset: int | None,
     ends: PartitionEnds,
     *,
@@ -234,7 +241,7 @@ def group_lines(
     pending: tuple[OpenTransaction, ...] = (),
 ) -> str:
     after = {} if offset is None else {AT: offset}
-    found = Findings(
+    found = GroupFindings(
         group=group(state),
         before={at: value - moved for at, value in after.items()},
         after=after,
@@ -244,7 +251,7 @@ def group_lines(
         open_transactions=open_transactions,
         pending=pending,
     )
-    return "\n".join(line.plain for line in diagnosis(found, NOW_MS))
+    return "\n".join(line.plain for line in group_lines(found, NOW_MS))
 
 
 @pytest.mark.parametrize(
@@ -262,12 +269,12 @@ def group_lines(
     ],
 )
 def test_a_group_that_does_not_move_is_explained(offset: int | None, ends: PartitionEnds, words: str) -> None:
-    assert words in group_lines(offset, ends)
+    assert words in text_of(offset, ends)
 
 
 def test_partitions_with_nothing_to_read_are_one_line_and_no_trouble() -> None:
     places = [TopicPartition("orders", number) for number in range(12)]
-    found = Findings(
+    found = GroupFindings(
         group=group(owned=tuple(places)),
         before={},
         after=dict.fromkeys(places[:10], 100),
@@ -277,7 +284,7 @@ def test_partitions_with_nothing_to_read_are_one_line_and_no_trouble() -> None:
         open_transactions=[],
         pending=[],
     )
-    assert [line.plain for line in diagnosis(found, NOW_MS)] == [
+    assert [line.plain for line in group_lines(found, NOW_MS)] == [
         "kitchen  Stable, 1 member",
         "  10 partitions: at the end, nothing to read.",
         "  2 partitions: empty, nothing committed yet.",
@@ -285,7 +292,7 @@ def test_partitions_with_nothing_to_read_are_one_line_and_no_trouble() -> None:
     assert not is_stuck(found)
     behind = msgspec.structs.replace(found, after={places[0]: 40}, ends={places[0]: PartitionEnds(0, 100, 100)})
     assert is_stuck(behind)
-    assert [each["progress"] for each in facts_of(behind)["partitions"]] == ["not moving"]
+    assert [each["progress"] for each in group_findings_facts(behind)["partitions"]] == ["not moving"]
 
 
 def test_partitions_without_a_member_are_named_although_nothing_is_committed() -> None:
@@ -298,7 +305,7 @@ def test_partitions_without_a_member_are_named_although_nothing_is_committed() -
     assert read_topics(stable) == {"orders", "gone", "by_pattern"}
     unowned = unowned_of(stable, [*orders, *other])
     assert unowned == {*orders, *other[1:]}
-    found = Findings(
+    found = GroupFindings(
         group=stable,
         before={},
         after={orders[1]: 100},
@@ -315,15 +322,15 @@ def test_partitions_without_a_member_are_named_although_nothing_is_committed() -
         unowned=unowned,
     )
     advice = "no member has this partition. Restart one member of the group: the rebalance assigns the partition."
-    assert [line.plain for line in diagnosis(found, NOW_MS)] == [
+    assert [line.plain for line in group_lines(found, NOW_MS)] == [
         "kitchen  Stable, 1 member",
-        "  by_pattern-0  nothing committed yet; it is assigned to m-1: check that member, or wait longer with --wait.",
+        "  by_pattern-0  nothing committed yet; it is assigned to m-1: check that member.",
         f"  orders-0  nothing committed: {advice}",
         f"  orders-1  committed 100 of 100: {advice}",
         f"  orders-2  nothing committed: {advice}",
     ]
     assert is_stuck(found)
-    assert {each["progress"] for each in facts_of(found)["partitions"]} == {"empty", "no owner"}
+    assert {each["progress"] for each in group_findings_facts(found)["partitions"]} == {"empty", "no owner"}
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"])
@@ -340,37 +347,39 @@ def test_partition_that_a_member_is_about_to_get_is_not_without_a_member() -> No
 def test_a_group_that_has_nothing_but_pending_offsets_is_stuck() -> None:
     """Its state is Empty. A semel broker of an earlier release does not list it yet."""
     empty = group("Empty")
-    found = Findings(group=empty, before={}, after={}, waited_s=0.0, ends={}, done=[], open_transactions=[], pending=[])
+    found = GroupFindings(
+        group=empty, before={}, after={}, waited_s=0.0, ends={}, done=[], open_transactions=[], pending=[]
+    )
     assert not is_stuck(found)
     assert is_stuck(msgspec.structs.replace(found, pending=[holder()]))
 
 
 def test_a_group_held_back_names_the_open_transaction() -> None:
-    said = group_lines(731, PartitionEnds(0, 731, 1_200), open_transactions=(holder(),))
+    said = text_of(731, PartitionEnds(0, 731, 1_200), open_transactions=(holder(),))
     assert "a read_committed consumer cannot read further" in said
     assert "held by     transactional id shop" in said
 
 
 def test_a_group_with_nothing_but_markers_ahead_is_at_the_end_or_held_back() -> None:
-    assert "at the end, only markers and aborted records follow" in group_lines(
+    assert "at the end, only markers and aborted records follow" in text_of(
         95, PartitionEnds(0, 100, 100), is_done=True
     )
-    assert "cannot read further" in group_lines(
+    assert "cannot read further" in text_of(
         700, PartitionEnds(0, 731, 1_200), is_done=True, open_transactions=(holder(),)
     )
 
 
 def test_a_group_that_moves_is_not_called_stuck() -> None:
-    assert "moving, 15 offsets a second" in group_lines(60, PartitionEnds(0, 100, 100), moved=30)
+    assert "moving, 15 offsets a second" in text_of(60, PartitionEnds(0, 100, 100), moved=30)
 
 
 @pytest.mark.parametrize("state", ["Empty", "PreparingRebalance", "CompletingRebalance"])
 def test_a_group_without_members_or_in_a_rebalance_is_explained(state: str) -> None:
-    assert "Not moving:" in group_lines(40, PartitionEnds(0, 100, 100), state=state)
-    assert "Not moving:" not in group_lines(40, PartitionEnds(0, 100, 100))
+    assert "Not moving:" in text_of(40, PartitionEnds(0, 100, 100), state=state)
+    assert "Not moving:" not in text_of(40, PartitionEnds(0, 100, 100))
 
 
 def test_pending_offsets_of_a_transaction_are_reported() -> None:
-    said = group_lines(100, PartitionEnds(0, 100, 100), pending=(holder(),))
+    said = text_of(100, PartitionEnds(0, 100, 100), pending=(holder(),))
     assert "take effect when it ends" in said
     assert "semel txn abort shop" in said

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import aiokafka
 import aiokafka.admin
@@ -15,10 +16,10 @@ import msgspec
 import pytest
 from client.fake_broker import FakeBroker
 from semel import Admin, BatchReader, Consumer, Producer, TransactionGroup
-from semel._config.client import AdminConfig, ClientConfig, ProducerConfig, TransactionGroupConfig
-from semel._config.consumer import ConsumerConfig
-from semel._config.keywords import ConsumerKeywords, ProducerKeywords
-from semel._config.settings import FOREIGN, RULES, made
+from semel._config.client import AdminConfig, ClientConfig, TransactionGroupConfig
+from semel._config.consumer import ConsumerConfig, ConsumerKeywords
+from semel._config.producer import ProducerConfig, ProducerKeywords
+from semel._config.settings import FOREIGN, Meaning, Rule, made, settings_of
 from semel._net.cluster import Cluster
 from semel.aiokafka import AIOKafkaAdminClient, AIOKafkaConsumer, AIOKafkaProducer
 from semel.batch_reader import BatchReaderConfig
@@ -190,19 +191,43 @@ def test_the_page_about_moving_names_what_has_no_effect() -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_every_setting_has_its_rule(config: type[ClientConfig]) -> None:
-    assert set(config.__struct_fields__) <= set(RULES)
+def test_every_default_keeps_its_rule(config: type[ClientConfig]) -> None:
+    for setting in settings_of(config).values():
+        if setting.default is not msgspec.NODEFAULT:
+            setting.rule.check(setting.name, setting.default)
 
 
-def test_every_rule_has_its_setting() -> None:
-    assert set(RULES) == {name for config in CONFIGS for name in config.__struct_fields__}
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        (int, "<class 'int'> does not say which values are allowed: add a Rule"),
+        (Annotated[bool, "a text"], "'a text' is neither a Rule nor a Meaning"),
+        (bool, "say what it does, with a Meaning"),
+        (Annotated[bool, Rule("a flag", lambda value: True)], "say what it does, with a Meaning"),
+    ],
+)
+def test_a_setting_that_is_not_declared_whole_is_refused(declared: Any, words: str) -> None:
+    config = msgspec.defstruct("TryConfig", [("tries", declared)])
+    with pytest.raises(TypeError, match=re.escape(f"TryConfig.tries: {words}")):
+        settings_of(config)
 
 
-def test_every_default_keeps_its_rule() -> None:
-    for config in CONFIGS:
-        for field in msgspec.structs.fields(config):
-            if field.name != "name":
-                RULES[field.name].check(field.name, field.default)
+def test_a_type_that_names_its_values_needs_no_rule() -> None:
+    fields = [
+        ("flag", Annotated[bool, Meaning("A flag.")]),
+        ("text", Annotated[str, Meaning("A text.")]),
+        ("text_or_none", Annotated[str | None, Meaning("A text.")]),
+        ("codec", Annotated[Literal["zstd", "gzip"] | None, Meaning("A codec.")]),
+        ("function", Annotated[Callable[[], int] | None, Meaning("A function.")]),
+    ]
+    kinds = {each.name: each.rule.kind for each in settings_of(msgspec.defstruct("TypedConfig", fields)).values()}
+    assert kinds == {
+        "flag": "one of True, False",
+        "text": "a str of at most 32767 bytes",
+        "text_or_none": "a str of at most 32767 bytes, or None",
+        "codec": "one of None, 'zstd', 'gzip'",
+        "function": "a function, or None",
+    }
 
 
 NO_VALUES: dict[str, list[Any]] = {

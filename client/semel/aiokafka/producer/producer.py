@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from semel._config.client import Partitioner, ProducerConfig, describe_settings
+from semel._config.client import Partitioner, describe_settings
+from semel._config.producer import ProducerConfig
 from semel._net.lifecycle import ClientState
 from semel._type_variables import K_contra, V_contra
 from semel.aiokafka.client import AIOKafkaClient

@@ -9,18 +9,18 @@ from typing import Any, Literal
 import click
 
 from semel import Consumer, TopicPartition
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import failure, position, run, say
+from semel._command_line.signals import Interrupted
 from semel._config.consumer import ConsumerConfig
 from semel._edge import Edge
+from semel._texts import plural
 from semel.admin import EARLIEST, LATEST
 from semel.cli.consume.printer import WAITING_BYTES_MAX, Printer
 from semel.cli.consume.record_text import ENCODINGS, Form, as_json, by_pattern
 from semel.cli.consume.start_offsets import in_range, starts
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import failure, run, say
-from semel.cli.shared.partition_names import topics_of
-from semel.cli.shared.signals import Interrupted
-from semel.cli.shared.start_position import FORMS, StartPosition, parse
-from semel.cli.shared.times import plural
+from semel.diagnose import StartPosition, topics_of
+from semel.diagnose.positions import FORMS
 
 ASK_AGAIN_S = 1.0
 CTRL_C = 130
@@ -150,7 +150,7 @@ def _start(client: ClientSettings, offset: str | None, *, from_beginning: bool) 
     words = "earliest" if from_beginning else offset
     if words is None:
         words = "earliest" if client.value("auto_offset_reset", "latest") == "earliest" else "latest"
-    return parse(words, "--offset", Edge().now_ms(), may_be_last=True)
+    return position(words, "--offset", Edge().now_ms(), may_be_last=True)
 
 
 async def _read(

@@ -11,7 +11,7 @@ import msgspec
 from semel_protocol.visible import encodable, visible_bytes, visible_json
 
 from semel import ConsumerRecord
-from semel.cli.shared.common import given_bytes
+from semel._command_line.common import given_bytes
 
 Record = ConsumerRecord[bytes | None, bytes | None]
 Show = Callable[[Record], bytes]

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from semel import Admin, Consumer, TopicPartition
+from semel._command_line.common import say
+from semel._texts import compact
 from semel.admin import EARLIEST, LATEST
-from semel.cli.shared.common import say
-from semel.cli.shared.partition_names import compact
-from semel.cli.shared.start_position import StartPosition
+from semel.diagnose import StartPosition
 
 Offsets = Mapping[TopicPartition, int]
 STEP_FACTOR = 4

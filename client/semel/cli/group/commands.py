@@ -9,16 +9,15 @@ import click
 from semel_protocol.tables import Table
 
 from semel._admin.types import GROUP_STATES
-from semel._net.similar_names import similar
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import confirm, delete_each, failure, json_option, run, say, say_json, show, tell
+from semel._texts import compact, plural, similar
 from semel.admin import ConsumerGroupDescription, ConsumerGroupListing
-from semel.cli.group.lag import PartitionLag, lag_of, total
-from semel.cli.group.members import members_of, members_table, must_be_empty
 from semel.cli.group.reset import reset
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import confirm, delete_each, failure, json_option, run, say, say_json, show, tell
-from semel.cli.shared.reconciliation import is_of_consumer_protocol
-from semel.cli.shared.times import plural
-from semel.cli.stuck.group import stuck_group
+from semel.cli.group.stuck import stuck_group
+from semel.diagnose import PartitionLag, group_facts, lag_of, total_lag
+from semel.diagnose.offset_reset import must_be_empty
+from semel.diagnose.reconciliation import is_of_consumer_protocol, steps_of, words
 from semel.errors import GroupIdNotFound, NonEmptyGroup
 
 DEAD = "Dead"
@@ -71,7 +70,7 @@ def list_(
             "group": each.group_id,
             "state": row.state if each.state == DEAD and row.state else each.state,  # share groups of Apache Kafka
             "members": len(each.members),
-            "lag": total(lags.get(each.group_id, ())),
+            "lag": total_lag(lags.get(each.group_id, ())),
             "assignor": each.protocol,
             "protocol": each.group_type or row.group_type,
         }
@@ -115,7 +114,7 @@ def describe(client: ClientSettings, names: tuple[str, ...], as_json: bool) -> N
             return living, lags, missing, hint
 
     groups, lags, missing, hint = run(work())
-    facts = [described(each, lags[each.group_id]) for each in groups]
+    facts = [group_facts(each, lags[each.group_id]) for each in groups]
     if as_json:
         say_json(facts)
     else:
@@ -131,41 +130,6 @@ def describe(client: ClientSettings, names: tuple[str, ...], as_json: bool) -> N
         raise failure(f"no such group: {', '.join(missing)}.{hint} `semel group list` lists the groups")
 
 
-def described(found: ConsumerGroupDescription, lags: Sequence[PartitionLag]) -> dict[str, Any]:
-    """PURE. The group as plain types. total_lag, committed, end_offset, lag, owner, host: None where unknown.
-    group_epoch, assignment_epoch: None for a classic group.
-    """
-    owners = {tp: member for member in found.members for tp in member.assignment}
-    partitions = []
-    for each in lags:
-        owner = owners.get(each.at)
-        partitions.append(
-            {
-                "topic": each.at.topic,
-                "partition": each.at.partition,
-                "committed": each.committed,
-                "end_offset": each.end,
-                "lag": each.lag,
-                "owner": None if owner is None else owner.name,
-                "host": None if owner is None else owner.client_host,
-            }
-        )
-    return {
-        "group": found.group_id,
-        "state": found.state,
-        "members": len(found.members),
-        "members_without_partition": [member.name for member in found.members if not member.assignment],
-        "total_lag": total(lags),
-        "lag_without_commit": total(each for each in lags if each.committed is None) or 0,
-        "partitions": partitions,
-        "protocol": found.group_type,
-        "assignor": found.protocol,
-        "group_epoch": found.group_epoch,
-        "assignment_epoch": found.assignment_epoch,
-        "member_list": members_of(found),
-    }
-
-
 def group_table(found: Mapping[str, Any]) -> Table:
     """PURE. found: one of `semel group describe --json`."""
     numbers = ("part", "committed", "end", "lag")
@@ -174,6 +138,28 @@ def group_table(found: Mapping[str, Any]) -> Table:
     for row in found["partitions"]:
         facts = (row[name] for name in ("committed", "end_offset", "lag", "owner", "host"))
         shown.add_row(row["topic"], str(row["partition"]), *facts)
+    return shown
+
+
+def members_table(group: ConsumerGroupDescription) -> Table:
+    """PURE. The members of a group of the consumer protocol."""
+    texts = ("client", "host", "instance", "rack", "subscription", "assigned", "target", "to do")
+    shown = Table("Members", "member", "epoch", *texts, right=("epoch",), below=texts)
+    steps = steps_of(group)
+    for member in group.members:
+        pattern = f"pattern {member.pattern}" if member.pattern else ""
+        shown.add_row(
+            member.member_id,
+            str(member.member_epoch),
+            member.client_id,
+            member.client_host,
+            member.group_instance_id,
+            member.rack_id,
+            ", ".join(filter(None, (*member.subscription, pattern))),
+            compact(member.assignment),
+            compact(member.target_assignment or ()),
+            words(steps[member.member_id]),
+        )
     return shown
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from semel._config.client import ProducerConfig
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import given_bytes, key_values, run
+from semel._command_line.signals import Interrupted
+from semel._config.producer import ProducerConfig
 from semel.cli.produce.job import Job
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import given_bytes, key_values, run
-from semel.cli.shared.signals import Interrupted
 
 DEFAULTS = {"linger_ms": 5, "max_block_ms": 120_000}
 """Where the command differs from the client. A full buffer waits as long as a record does."""

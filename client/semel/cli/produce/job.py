@@ -13,8 +13,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from semel_protocol.records import record_bytes_max
 
 from semel import Producer, RecordMetadata
+from semel._command_line.client_settings import ClientSettings
+from semel._command_line.client_start import UnreachableError, reaches_all
+from semel._command_line.common import failure, say
 from semel._edge import Edge
 from semel._produce.partitioner import key_hash
+from semel._texts import plural
 from semel.cli.produce.lines import Lines, LineTooLongError
 from semel.cli.produce.stall import say_stalls
 from semel.cli.produce.topic_check import batch_bytes_max, create, exists
@@ -25,10 +29,6 @@ from semel.cli.produce.value_block import (
     encoded_headers,
     encoded_keyed_block,
 )
-from semel.cli.shared.client_settings import ClientSettings
-from semel.cli.shared.client_start import UnreachableError, reaches_all
-from semel.cli.shared.common import failure, say
-from semel.cli.shared.times import plural
 from semel.errors import KafkaError, MessageSizeTooLargeError
 
 BLOCK_LINES_MIN = 32

@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import BinaryIO
 
-from semel.cli.shared.common import failure
+from semel._command_line.common import failure
 
 CHUNK_BYTES = 1 << 16
 CHUNKS_AHEAD = 8

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from semel import Admin, ConfigResource, ConfigResourceType
-from semel.cli.shared.client_settings import ClientSettings
-from semel.cli.shared.client_start import UnreachableError
-from semel.cli.shared.common import say
+from semel._command_line.client_settings import ClientSettings
+from semel._command_line.client_start import UnreachableError
+from semel._command_line.common import say
 from semel.errors import KafkaError
 from semel.structs import PartitionMetadata
 

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Iterable
 
 from semel import Admin, ConfigResource, ConfigResourceType, Producer
-from semel._net.similar_names import similar
-from semel.cli.shared.common import failure, say
-from semel.cli.shared.times import plural
+from semel._command_line.common import failure, say
+from semel._texts import plural, similar
 from semel.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 CREATION_S = 5.0

@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.text import Text
 from semel_protocol.visible import visible_json
 
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import console, is_terminal, json_option, run, say_json, show, tell
 from semel._edge import Edge
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import console, is_terminal, json_option, run, say_json, show, tell
 from semel.cli.top.frame import facts_of, notes_of, tables_of
 from semel.cli.top.sample import Sample, take
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from semel_protocol.tables import Table
 
-from semel.cli.shared.open_transactions import OpenTransaction, Verdict
-from semel.cli.shared.times import duration, iso
+from semel._texts import duration, iso
 from semel.cli.top.sample import Sample
+from semel.diagnose import OpenTransaction, Verdict
 
 ROWS = 10
 """Rows of each table; JSON has all."""

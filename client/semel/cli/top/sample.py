@@ -14,9 +14,7 @@ from semel import Admin, TopicPartition
 from semel._admin.types import OPEN_STATES
 from semel._edge import Edge
 from semel.admin import LATEST, ClusterDescription, ConsumerGroupDescription, TransactionDescription
-from semel.cli.group.lag import lag_of, total
-from semel.cli.shared.open_transactions import OpenTransaction, describe_known, open_transactions
-from semel.cli.shared.partition_names import known_offsets
+from semel.diagnose import OpenTransaction, describe_known, known_offsets, lag_of, open_transactions, total_lag
 from semel.errors import BrokerResponseError, UnsupportedVersionError
 from semel.structs import PartitionMetadata
 
@@ -99,4 +97,4 @@ async def _groups(admin: Admin) -> list[GroupLag]:
     described: list[ConsumerGroupDescription] = await admin.describe_consumer_groups(names) if names else []
     living = [each for each in described if each.state != DEAD]
     lags = await lag_of(admin, living) if living else {}
-    return [GroupLag(each.group_id, each.state, len(each.members), total(lags[each.group_id])) for each in living]
+    return [GroupLag(each.group_id, each.state, len(each.members), total_lag(lags[each.group_id])) for each in living]

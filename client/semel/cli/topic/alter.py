@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 import click
 
 from semel import Admin
-from semel._net.similar_names import similar
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import failure, key_values, run, say
+from semel._texts import plural, similar
 from semel.admin import ConfigResource, ConfigResourceType, NewPartitions
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import failure, key_values, run, say
-from semel.cli.shared.partition_names import topics_of
-from semel.cli.shared.times import plural
+from semel.diagnose import topics_of
 from semel.errors import TopicAuthorizationFailedError
 from semel.structs import TopicMetadata
 

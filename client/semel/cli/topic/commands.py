@@ -10,18 +10,8 @@ import click
 from semel_protocol.tables import Table
 
 from semel import Admin, NewTopic, TopicPartition
-from semel._net.similar_names import similar
-from semel.admin import (
-    EARLIEST,
-    LATEST,
-    ClusterDescription,
-    ConfigResource,
-    ConfigResourceType,
-    PartitionReassignment,
-)
-from semel.cli.cluster.health import PartitionStatus, state_of
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import (
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import (
     confirm,
     delete_each,
     failure,
@@ -33,14 +23,21 @@ from semel.cli.shared.common import (
     show,
     tell,
 )
-from semel.cli.shared.moves import moves_of
-from semel.cli.shared.partition_names import known_offsets, topics_of
-from semel.cli.shared.times import plural
-from semel.cli.stuck.partition import stuck_topic
+from semel._texts import plural, similar
+from semel.admin import (
+    EARLIEST,
+    LATEST,
+    ClusterDescription,
+    ConfigResource,
+    ConfigResourceType,
+    PartitionReassignment,
+)
 from semel.cli.topic.alter import alter, tell_without_effect
 from semel.cli.topic.elect import elect
 from semel.cli.topic.reassign import reassign
+from semel.cli.topic.stuck import stuck_topic
 from semel.cli.topic.truncate import truncate
+from semel.diagnose import PartitionStatus, known_offsets, moves_of, state_of, topics_of
 from semel.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 

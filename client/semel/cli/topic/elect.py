@@ -7,10 +7,10 @@ from collections.abc import Container
 import click
 
 from semel import TopicPartition
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import run, say
-from semel.cli.shared.partition_names import partitions_of
-from semel.cli.shared.times import plural
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import run, say
+from semel._texts import plural
+from semel.diagnose import partitions_of
 from semel.structs import PartitionMetadata
 
 SHOWN = 50

@@ -4,22 +4,28 @@ cancellation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from semel_protocol.tables import Table
 
 from semel import Admin, TopicPartition
-from semel.admin import ClusterDescription
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import confirm, json_option, run, say, say_json, show, tell
-from semel.cli.shared.moves import Replicas, moves_of, watch
-from semel.cli.shared.partition_names import partitions_of
-from semel.cli.shared.times import plural
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import confirm, failure, json_option, run, say, say_json, show, tell
+from semel._texts import plural
+from semel.admin import ClusterDescription, PartitionReassignment
 from semel.cli.topic.reassign_plan import plan
+from semel.diagnose import moves_of, partitions_of
 
 SHOWN = 50
+POLL_SECONDS = 0.5
+TRIES = 6
+MOVED = "partitions moved"
+Replicas = Mapping[TopicPartition, tuple[int, ...]]
 NOTHING = "No partition is being moved."
 AGAIN = "`semel topic reassign --watch` follows, `semel topic reassign --cancel` stops it"
 
@@ -88,7 +94,7 @@ def reassign(
             if cancel:
                 await _cancel(admin, moving, yes)
             elif watching and moving:
-                await watch(admin, moving)
+                await _watch(admin, moving)
             elif watching:
                 say(NOTHING)
             else:
@@ -121,7 +127,7 @@ async def _carry_out(admin: Admin, changes: Replicas, execute: bool, yes: bool) 
     if not yes:
         confirm(f"Move {plural(len(changes), 'partition')}?")
     await admin.alter_partition_reassignments(changes)
-    await watch(admin, changes)
+    await _watch(admin, changes)
 
 
 def _racks(cluster: ClusterDescription, brokers: Sequence[int] | None) -> dict[int, str | None]:
@@ -210,3 +216,39 @@ def _show_away(now: Replicas, cluster: ClusterDescription) -> None:
 
 def _ids(replicas: Sequence[int]) -> str:
     return ",".join(map(str, replicas))
+
+
+async def _watch(admin: Admin, targets: Replicas) -> None:
+    """Show a progress bar until none of these reassignments is in progress. Interrupting it stops none of them."""
+    out = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=out, disable=not out.is_terminal, transient=True) as progress:
+        bar = progress.add_task(MOVED, total=len(targets))
+        while left := await admin.list_partition_reassignments(targets):
+            progress.update(bar, completed=len(targets) - len(left), description=await _waiting_for(admin, left))
+            await asyncio.sleep(POLL_SECONDS)
+    elsewhere = await _not_there(admin, targets)
+    say(f"{plural(len(targets) - len(elsewhere), 'partition')} moved")
+    if elsewhere:
+        names = ", ".join(f"{at.topic}-{at.partition}" for at in elsewhere)
+        raise failure(f"not moved, and no longer being moved: {names}. The reassignment was cancelled.")
+
+
+async def _not_there(admin: Admin, targets: Replicas) -> list[TopicPartition]:
+    """The partitions whose replicas are not the target's. A broker may get the last changes later than the
+    controller.
+    """
+    topics = list(dict.fromkeys(at.topic for at in targets))
+    for _ in range(TRIES):
+        found = await partitions_of(admin, topics)
+        elsewhere = [at for at, replicas in targets.items() if sorted(found[at].replicas) != sorted(replicas)]
+        if not elsewhere:
+            break
+        await asyncio.sleep(POLL_SECONDS)
+    return elsewhere
+
+
+async def _waiting_for(admin: Admin, left: Mapping[TopicPartition, PartitionReassignment]) -> str:
+    here = (await admin.describe_cluster()).brokers
+    away = sorted(dict.fromkeys(b for move in left.values() for b in move.adding_replicas if b not in here))
+    return f"waiting for offline broker {', '.join(map(str, away))}" if away else MOVED

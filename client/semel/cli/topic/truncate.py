@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 import msgspec
 
-from semel import Admin, RecordsToDelete, TopicPartition
+from semel import RecordsToDelete, TopicPartition
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import confirm, failure, position, run, say
 from semel._edge import Edge
+from semel._texts import plural
 from semel.admin import EARLIEST, LATEST
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import confirm, failure, run, say
-from semel.cli.shared.partition_names import partitions_of
-from semel.cli.shared.start_position import EXAMPLE, StartPosition, parse
-from semel.cli.shared.times import plural
+from semel.diagnose import StartPosition, offsets_at, partitions_of
+from semel.diagnose.positions import EXAMPLE
 
 ALL = "all"
 
@@ -58,7 +58,7 @@ def truncate(
     The remaining records keep their offsets. With a time, the first record that is kept is the first one at or after
     that time. Records of an open transaction can be deleted too.
     """
-    limit = StartPosition(timestamp=LATEST) if before == ALL else parse(before, "--before", Edge().now_ms())
+    limit = StartPosition(timestamp=LATEST) if before == ALL else position(before, "--before", Edge().now_ms())
     cuts = run(_plan(client, topic, sorted(set(partitions)), limit))
     chosen = [each for each in cuts if each.offsets > 0]
     if not chosen:
@@ -79,7 +79,7 @@ def truncate(
 async def _plan(client: ClientSettings, topic: str, partitions: list[int], limit: StartPosition) -> list[Cut]:
     async with client.admin() as admin:
         places = list(await partitions_of(admin, [f"{topic}:{each}" for each in partitions] or [topic]))
-        starts, ends = await _offsets(admin, places, EARLIEST), await _offsets(admin, places, LATEST)
+        starts, ends = await offsets_at(admin, places, EARLIEST), await offsets_at(admin, places, LATEST)
         if limit.offset is not None:
             beyond = [at for at in places if limit.offset > ends[at]]
             if beyond and len(beyond) == len(places):
@@ -88,13 +88,9 @@ async def _plan(client: ClientSettings, topic: str, partitions: list[int], limit
             keep = {at: min(limit.offset, ends[at]) for at in places}
         else:
             assert limit.timestamp is not None
-            found = await _offsets(admin, places, limit.timestamp)
+            found = await offsets_at(admin, places, limit.timestamp)
             keep = {at: found[at] if found[at] >= 0 else ends[at] for at in places}  # -1: no record after that time
         return [Cut(at, starts[at], keep[at]) for at in places]
-
-
-async def _offsets(admin: Admin, places: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-    return {at: row.offset for at, row in (await admin.list_offsets(dict.fromkeys(places, timestamp))).items()}
 
 
 async def _delete(client: ClientSettings, cuts: list[Cut]) -> dict[TopicPartition, int]:

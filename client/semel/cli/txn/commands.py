@@ -10,10 +10,8 @@ from rich.text import Text
 from semel_protocol.tables import Table
 
 from semel import TopicPartition
-from semel._edge import Edge
-from semel.admin import TransactionDescription, TransactionGroupDescription, TransactionListing
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import (
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import (
     FOUND_TROUBLE,
     confirm,
     failure,
@@ -25,21 +23,27 @@ from semel.cli.shared.common import (
     tell,
     tell_captioned,
 )
-from semel.cli.shared.open_transactions import (
-    MAYBE_HIDDEN,
+from semel._edge import Edge
+from semel._texts import compact, duration, iso, moment, names_of, plural
+from semel.admin import TransactionDescription, TransactionGroupDescription, TransactionListing
+from semel.cli.txn.groups import abort_group, groups, groups_table
+from semel.cli.txn.timeline import timeline
+from semel.cli.txn.why import why
+from semel.diagnose import (
+    NO_LEDGER,
     OpenTransaction,
     Verdict,
     by_transaction,
     describe_known,
-    open_facts,
+    open_transaction_facts,
     open_transactions,
+    overdue_groups,
+    partitions_of,
+    topics_of,
+    transaction_facts,
+    transaction_group_facts,
 )
-from semel.cli.shared.partition_names import compact, places, topics_of
-from semel.cli.shared.times import duration, iso, moment, plural
-from semel.cli.txn.facts import facts_of, group_facts
-from semel.cli.txn.groups import abort_group, groups, groups_table, overdue
-from semel.cli.txn.timeline import timeline
-from semel.cli.txn.why import NO_LEDGER, why
+from semel.diagnose.holders import MAYBE_HIDDEN
 
 STATES = (
     "Empty",
@@ -147,9 +151,7 @@ def _plain(row: TransactionListing, found: TransactionDescription | None, now_ms
         "open_for_ms": _age_ms(found, now_ms),
         "producer_id": row.producer_id if found is None else found.producer_id,
         "producer_epoch": None if found is None else found.producer_epoch,
-        "partitions": [f"{at.topic}-{at.partition}" for at in found.partitions]
-        if found is not None and is_open
-        else [],
+        "partitions": names_of(found.partitions) if found is not None and is_open else [],
         "coordinator": row.coordinator,
         "opened_by": None if found is None else found.owner or None,
     }
@@ -175,7 +177,7 @@ def describe(client: ClientSettings, names: tuple[str, ...], as_json: bool) -> N
     now_ms = Edge().now_ms()
     found = run(work())
     if as_json:
-        say_json([facts_of(each) for each in found])
+        say_json([transaction_facts(each) for each in found])
         return
     for number, each in enumerate(found):
         if number:
@@ -237,15 +239,15 @@ def hanging(client: ClientSettings, topics: tuple[str, ...], as_json: bool) -> N
             partitions = [TopicPartition(each.name, p.partition) for each in found for p in each.partitions]
             open_ones = await open_transactions(admin, partitions)
             hanging = [each for each in open_ones if each.verdict is Verdict.HANGING]
-            return len(partitions), hanging, [] if topics else await overdue(admin, now_ms)
+            return len(partitions), hanging, [] if topics else await overdue_groups(admin, now_ms)
 
     looked_at, found, late = run(work())
     if as_json:
         say_json(
             {
                 "partitions_checked": looked_at,
-                "hanging": [open_facts(each) for each in by_transaction(found)],
-                "overdue_groups": [group_facts(each) for each in late],
+                "hanging": [open_transaction_facts(each) for each in by_transaction(found)],
+                "overdue_groups": [transaction_group_facts(each) for each in late],
             }
         )
     elif found or late:
@@ -377,7 +379,7 @@ async def _abort_hanging(client: ClientSettings, place: str, producer_id: int, y
     async with client.admin() as admin:
         if ":" not in place:
             raise click.BadParameter(f"{place!r}: write TOPIC:PARTITION, such as orders:0", param_hint="--partition")
-        (partition,) = await places(admin, place)
+        (partition,) = await partitions_of(admin, [place])
         open_ones = [
             each for each in await open_transactions(admin, [partition]) if each.producer.producer_id == producer_id
         ]

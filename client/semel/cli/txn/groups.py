@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import click
 from semel_protocol.tables import Table
 
-from semel import Admin
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import confirm, json_option, run, say, say_json, show
 from semel._edge import Edge
+from semel._texts import duration, moment, plural
 from semel.admin import TransactionGroupDescription
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import confirm, json_option, run, say, say_json, show
-from semel.cli.shared.times import duration, moment, plural
-from semel.cli.txn.facts import group_facts
-from semel.errors import UnsupportedVersionError
+from semel.diagnose import transaction_group_facts
 
 
 @click.command()
@@ -33,7 +31,7 @@ def groups(client: ClientSettings, names: tuple[str, ...], as_json: bool) -> Non
 
     found, now_ms = run(work()), Edge().now_ms()
     if as_json:
-        say_json([group_facts(each) for each in found])
+        say_json([transaction_group_facts(each) for each in found])
     else:
         show(groups_table(found, now_ms), *(members_table(each, now_ms) for each in (found if names else ())))
 
@@ -79,15 +77,6 @@ def members_table(group: TransactionGroupDescription, now_ms: int) -> Table:
             None if since_ms is None else duration(now_ms - since_ms),
         )
     return shown
-
-
-async def overdue(admin: Admin, now_ms: int) -> list[TransactionGroupDescription]:
-    """Groups whose step is open past its timeout; none when the brokers do not serve transaction groups."""
-    try:
-        found = await admin.describe_transaction_groups()
-    except UnsupportedVersionError:
-        return []
-    return [each for each in found if each.is_overdue(now_ms)]
 
 
 async def abort_group(client: ClientSettings, name: str, reason: str, *, yes: bool) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import cycle
 
-from semel.cli.shared.times import duration, moment, plural
-from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span
+from semel._texts import duration, moment, plural
+from semel.diagnose import Outcome, PartitionTimeline, Span
 
 WIDTH = 1200
 LEFT, RIGHT = 220, 40

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from semel.cli.shared.times import plural
-from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span
+from semel._texts import plural
+from semel.diagnose import Outcome, PartitionTimeline, Span
 
 STYLE = {Outcome.COMMITTED: "green", Outcome.ABORTED: "red", Outcome.OPEN: "yellow", Outcome.PLAIN: "blue"}
 RECORDS = {Outcome.COMMITTED: "█", Outcome.ABORTED: "▒", Outcome.OPEN: "░", Outcome.PLAIN: "▄"}

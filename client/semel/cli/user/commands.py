@@ -9,7 +9,9 @@ import click
 from semel_protocol.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
 from semel_protocol.tables import Table
 
-from semel._net.similar_names import similar
+from semel._command_line.client_settings import ClientSettings, client_options
+from semel._command_line.common import confirm, failure, json_option, run, say, say_json, show, tell
+from semel._texts import similar
 from semel.admin import (
     Admin,
     ScramCredentialInfo,
@@ -17,8 +19,6 @@ from semel.admin import (
     UserScramCredentialsDescription,
     UserScramCredentialUpsertion,
 )
-from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import confirm, failure, json_option, run, say, say_json, show, tell
 from semel.cli.user import offline
 from semel.cli.user.passwords import password_of, password_options
 

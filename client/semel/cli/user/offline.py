@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from semel.cli.shared.common import failure
+from semel._command_line.common import failure
 
 BROKER_SIDE = "semel_broker.security.offline_users"
 """By name: the client does not know the broker."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from semel.cli.shared.common import failure, say
+from semel._command_line.common import failure, say
 
 F = TypeVar("F", bound=Callable[..., Any])
 VARIABLE = "SEMEL_USER_PASSWORD"

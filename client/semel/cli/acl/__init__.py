@@ -1,1 +1,0 @@
-"""`semel acl`: lists, adds and removes access control entries."""

@@ -1,1 +1,0 @@
-"""`semel cluster`: the brokers, and the health of partitions."""

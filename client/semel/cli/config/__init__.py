@@ -1,1 +1,0 @@
-"""`semel config`: the dynamic settings of brokers."""

@@ -1,1 +1,0 @@
-"""`semel quota`: lists, sets and removes quotas of clients."""

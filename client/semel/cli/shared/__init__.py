@@ -1,1 +1,0 @@
-"""Shared by several commands: options, output, times, partition names, open transactions, reassignments."""

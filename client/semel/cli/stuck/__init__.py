@@ -1,1 +1,0 @@
-"""`semel group stuck` and `semel topic stuck`: explain why a group or a partition does not move."""

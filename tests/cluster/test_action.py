@@ -71,7 +71,7 @@ async def test_the_broker_serves_the_steps_after_it(job: ActionRun) -> None:
     assert len(job.brokers()) == 1
 
 
-def test_a_broker_that_cannot_start_is_told_with_its_reason(job: ActionRun) -> None:
+def test_the_reason_of_a_failed_start_is_printed(job: ActionRun) -> None:
     done = job.start("num.partition=3")
     assert done.returncode == 1
     assert "::error::the broker did not start" in done.stdout

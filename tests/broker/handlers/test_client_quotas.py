@@ -206,7 +206,7 @@ async def test_a_muted_connection_is_not_read(broker: Harness) -> None:
     for _ in range(20):
         wire.send(produce_request("t", ONE_KB))
     await asyncio.sleep(WINDOW_MS / 2_000)
-    assert muted._in_flight_bytes == 0
+    assert muted._pipeline._in_flight_bytes == 0
     assert (await wire.receive()).throttle_time_ms == WINDOW_MS  # the next one, when the time is over
 
 

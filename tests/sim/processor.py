@@ -87,7 +87,7 @@ class Processor:
 
         Dispatcher.start = paid_start  # type: ignore[method-assign, assignment]
         Slices.is_over = paid_is_over  # type: ignore[method-assign, assignment]
-        ConnectionPipeline.write = paid_write  # type: ignore[method-assign]
+        ConnectionPipeline.write = paid_write  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:

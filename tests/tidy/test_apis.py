@@ -60,3 +60,9 @@ def test_long_work_has_no_twin_beside_short_work() -> None:
     broker = [source for source in SOURCES if source.path.startswith("broker/")]
     found = [f"{source.path}: {name}" for source in broker for name in twin.findall(source.text)]
     assert len(found) <= most, found
+
+
+def test_the_connection_is_a_thin_part_around_its_pipeline() -> None:
+    most = 300
+    (connection,) = [source for source in SOURCES if source.path.endswith("semel_broker/net/connection.py")]
+    assert connection.text.count("\n") <= most

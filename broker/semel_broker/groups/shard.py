@@ -85,7 +85,8 @@ class GroupShard(Shard):
         if it closes meanwhile, the group does not wait for a new member.
 
         Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID,
-        INVALID_SESSION_TIMEOUT, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED (`MemberIdRequiredError`), 81, 82."""
+        INVALID_SESSION_TIMEOUT, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED (`MemberIdRequiredError`),
+        GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID."""
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         if not low <= ask.session_timeout_ms <= high:
             raise KafkaError(

@@ -187,6 +187,19 @@ def produce_request(topic: str, records: bytes | None, *, partition: int = 0, ac
     )
 
 
+def send_record(wire: Wire, *, acks: int = -1, timeout_ms: int = 30_000) -> asyncio.Task[ProduceResponsePartition]:
+    """Send a record to `t`-0 at once. The task returns the answer of its partition."""
+    request = produce_request("t", batch(b"x"), acks=acks)
+    request.timeout_ms = timeout_ms
+    wire.send(request)
+
+    async def answer() -> ProduceResponsePartition:
+        row: ProduceResponsePartition = (await wire.receive()).responses[0].partition_responses[0]
+        return row
+
+    return asyncio.create_task(answer())
+
+
 def fetch_request(
     topic: str,
     offset: int,

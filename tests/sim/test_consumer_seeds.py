@@ -1,5 +1,5 @@
 """Seeds whose only workload is a group of the consumer protocol: `make sim WORKLOAD=consumers`, `consumer-pipeline`
-or `consumer-churn`. `make test` runs five of each.
+or `consumer-churn`. `make test` runs two of each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sim.workloads import WITH_CONSUMERS
 
 SEEDS = {1: 100, 3: 30}
 """By number of brokers."""
-STEP = 5
+STEP = 2
 TASKS = [
     (kind, brokers, first)
     for kind in WITH_CONSUMERS

@@ -26,8 +26,8 @@ TRIES_MAX = 40
     ("kind", "first", "count"),
     tiered(
         [
-            *((ControlRun, first, 10) for first in range(0, 30, 10)),
-            *((TopicRun, first, 4) for first in range(0, 12, 4)),
+            *((ControlRun, first, 5) for first in range(0, 30, 5)),
+            *((TopicRun, first, 2) for first in range(0, 12, 2)),
         ],
         lambda run: run[1] == 0,
     ),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 from broker.cluster.brokers import until
 from broker.conftest import StartBroker
 from broker.coordination.coordinator_cluster import CoordinatorBroker, CoordinatorCluster
 from broker.handlers.test_list_offsets import look_up
-from broker.wire import Wire, batch, produce_request, records_of
+from broker.wire import Wire, batch, produce_request, records_of, send_record
 from semel_broker.partitions.partition import LATEST
 from semel_protocol.errors import ErrorCode
-from semel_protocol.messages.k00_produce import ProduceRequest, ProduceResponsePartition
 from semel_storage.disk.os_disk import OsDisk
 
 LEADER = 1
@@ -32,17 +32,7 @@ async def alone(nodes: CoordinatorCluster, **settings: str) -> CoordinatorBroker
     return one
 
 
-def send(wire: Wire, *, timeout_ms: int = 10_000) -> asyncio.Task[ProduceResponsePartition]:
-    """Send a record with acks=1; return its answer."""
-    request: ProduceRequest = produce_request("t", batch(b"x"), acks=LEADER)
-    request.timeout_ms = timeout_ms
-    wire.send(request)
-
-    async def answer() -> ProduceResponsePartition:
-        row: ProduceResponsePartition = (await wire.receive()).responses[0].partition_responses[0]
-        return row
-
-    return asyncio.create_task(answer())
+send = partial(send_record, acks=LEADER)
 
 
 async def latest(wire: Wire) -> int:

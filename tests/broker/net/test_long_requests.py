@@ -19,11 +19,6 @@ from semel_broker.world import World
 from semel_protocol.api import API_OF, APIS
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
-from semel_protocol.messages.k02_list_offsets import (
-    ListOffsetsRequest,
-    ListOffsetsRequestPartition,
-    ListOffsetsRequestTopic,
-)
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from semel_protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -34,28 +29,12 @@ from semel_protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetF
 from semel_protocol.messages.k15_describe_groups import DescribeGroupsRequest
 from semel_protocol.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
 from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
-from semel_protocol.messages.k21_delete_records import (
-    DeleteRecordsRequest,
-    DeleteRecordsRequestPartition,
-    DeleteRecordsRequestTopic,
-)
-from semel_protocol.messages.k23_offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochRequestPartition,
-    OffsetForLeaderEpochRequestTopic,
-)
 from semel_protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnRequestTopic
 from semel_protocol.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
 from semel_protocol.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsRequestResource
 from semel_protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsRequestTopic
 from semel_protocol.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
 from semel_protocol.messages.k42_delete_groups import DeleteGroupsRequest
-from semel_protocol.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopic
-from semel_protocol.messages.k47_offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
 from semel_protocol.messages.k49_alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntity,
@@ -81,7 +60,7 @@ from semel_protocol.messages.k75_describe_topic_partitions import (
 from semel_storage.disk.memory_disk import MemoryDisk
 from support.tiers import tiered
 from support.virtual_loop import VirtualLoop
-from support.wide_requests import WIDE_REQUESTS
+from support.wide_requests import TOPIC, WIDE_REQUESTS, Wide
 
 CALLS_MAX = 150_000
 
@@ -92,6 +71,13 @@ FEW = 3_000
 TRANSACTIONAL = batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
 
 NAMES = [f"topic-{n}" for n in range(MANY)]
+
+
+def wide(name: str) -> Any:
+    """This one of `WIDE_REQUESTS`, with many partitions. Only the first three of them exist."""
+    (asked,) = (each for each in WIDE_REQUESTS if each.name == name)
+    return asked.make(Wide(MANY))
+
 
 REQUESTS: dict[str, tuple[Any, int]] = {
     "DescribeUserScramCredentials": (
@@ -126,7 +112,7 @@ REQUESTS: dict[str, tuple[Any, int]] = {
             isolation_level=0,
             topics=[
                 FetchRequestTopic(
-                    topic="t",
+                    topic=TOPIC,
                     partitions=[
                         FetchRequestPartition(partition=n, fetch_offset=0, partition_max_bytes=1) for n in range(MANY)
                     ],
@@ -148,41 +134,13 @@ REQUESTS: dict[str, tuple[Any, int]] = {
         ),
         1,
     ),
-    "ListOffsets": (
-        ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=0,
-            topics=[
-                ListOffsetsRequestTopic(
-                    name="t",
-                    partitions=[ListOffsetsRequestPartition(partition_index=n, timestamp=-1) for n in range(MANY)],
-                )
-            ],
-        ),
-        7,
-    ),
+    "ListOffsets": (wide("ListOffsets, latest"), 7),
     "Metadata": (MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in NAMES]), 7),
     "DescribeTopicPartitions": (
         DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in NAMES]),
         0,
     ),
-    "OffsetCommit": (
-        OffsetCommitRequest(
-            group_id="g",
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            topics=[
-                OffsetCommitRequestTopic(
-                    name="t",
-                    partitions=[
-                        OffsetCommitRequestPartition(partition_index=n, committed_offset=1, committed_metadata="")
-                        for n in range(MANY)
-                    ],
-                )
-            ],
-        ),
-        7,
-    ),
+    "OffsetCommit": (wide("OffsetCommit"), 7),
     "OffsetCommit, of few partitions again and again": (
         OffsetCommitRequest(
             group_id="g",
@@ -190,7 +148,7 @@ REQUESTS: dict[str, tuple[Any, int]] = {
             member_id="",
             topics=[
                 OffsetCommitRequestTopic(
-                    name="t",
+                    name=TOPIC,
                     partitions=[
                         OffsetCommitRequestPartition(partition_index=n % 3, committed_offset=n, committed_metadata="")
                     ],
@@ -202,7 +160,7 @@ REQUESTS: dict[str, tuple[Any, int]] = {
     ),
     "OffsetFetch": (
         OffsetFetchRequest(
-            group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=list(range(MANY)))]
+            group_id="g", topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=list(range(MANY)))]
         ),
         7,
     ),
@@ -247,35 +205,14 @@ REQUESTS: dict[str, tuple[Any, int]] = {
         4,
     ),
     "DeleteTopics": (DeleteTopicsRequest(topic_names=NAMES, timeout_ms=1), 3),
-    "DeleteRecords": (
-        DeleteRecordsRequest(
-            topics=[
-                DeleteRecordsRequestTopic(
-                    name="t",
-                    partitions=[DeleteRecordsRequestPartition(partition_index=n, offset=0) for n in range(MANY)],
-                )
-            ],
-            timeout_ms=1,
-        ),
-        1,
-    ),
-    "OffsetForLeaderEpoch": (
-        OffsetForLeaderEpochRequest(
-            topics=[
-                OffsetForLeaderEpochRequestTopic(
-                    topic="t",
-                    partitions=[OffsetForLeaderEpochRequestPartition(partition=n, leader_epoch=0) for n in range(MANY)],
-                )
-            ]
-        ),
-        3,
-    ),
+    "DeleteRecords": (wide("DeleteRecords"), 1),
+    "OffsetForLeaderEpoch": (wide("OffsetForLeaderEpoch"), 3),
     "AddPartitionsToTxn": (
         AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="x",
             v3_and_below_producer_id=1,
             v3_and_below_producer_epoch=0,
-            v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name="t", partitions=list(range(MANY)))],
+            v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name=TOPIC, partitions=list(range(MANY)))],
         ),
         0,
     ),
@@ -283,7 +220,7 @@ REQUESTS: dict[str, tuple[Any, int]] = {
         DescribeConfigsRequest(
             resources=[
                 DescribeConfigsRequestResource(resource_type=2, resource_name=name, configuration_keys=None)
-                for name in ("t", "u", *NAMES)
+                for name in (TOPIC, "u", *NAMES)
             ]
         ),
         1,
@@ -304,29 +241,9 @@ REQUESTS: dict[str, tuple[Any, int]] = {
         1,
     ),
     "DeleteGroups": (DeleteGroupsRequest(groups_names=NAMES), 1),
-    "ElectLeaders": (
-        ElectLeadersRequest(
-            election_type=0,
-            topic_partitions=[ElectLeadersRequestTopic(topic="t", partitions=list(range(MANY)))],
-            timeout_ms=1,
-        ),
-        1,
-    ),
-    "OffsetDelete": (
-        OffsetDeleteRequest(
-            group_id="g",
-            topics=[
-                OffsetDeleteRequestTopic(
-                    name="t", partitions=[OffsetDeleteRequestPartition(partition_index=n) for n in range(MANY)]
-                )
-            ],
-        ),
-        0,
-    ),
-    "DescribeProducers": (
-        DescribeProducersRequest(topics=[DescribeProducersRequestTopic(name="t", partition_indexes=list(range(MANY)))]),
-        0,
-    ),
+    "ElectLeaders": (wide("ElectLeaders"), 1),
+    "OffsetDelete": (wide("OffsetDelete"), 0),
+    "DescribeProducers": (wide("DescribeProducers"), 0),
     "DescribeTransactions": (DescribeTransactionsRequest(transactional_ids=NAMES), 0),
     "Produce": (
         ProduceRequest(
@@ -335,7 +252,7 @@ REQUESTS: dict[str, tuple[Any, int]] = {
             timeout_ms=1000,
             topic_data=[
                 ProduceRequestTopic(
-                    name="t",
+                    name=TOPIC,
                     partition_data=[ProduceRequestPartition(index=n % 3, records=batch(b"x")) for n in range(FEW)],
                 )
             ],
@@ -349,7 +266,7 @@ REQUESTS: dict[str, tuple[Any, int]] = {
             timeout_ms=1000,
             topic_data=[
                 ProduceRequestTopic(
-                    name="t",
+                    name=TOPIC,
                     partition_data=[ProduceRequestPartition(index=n % 3, records=TRANSACTIONAL) for n in range(MANY)],
                 )
             ],
@@ -412,7 +329,7 @@ def with_broker(loop: VirtualLoop, talk: Callable[[Node], Any]) -> None:
 def test_no_turn_of_the_loop_is_long(name: str, virtual: VirtualLoop) -> None:
     async def talk(node: Node) -> None:
         wire, other = await Wire.connect(node.port), await Wire.connect(node.port)
-        for topic in "tu":
+        for topic in (TOPIC, "u"):
             await wire.create_topic(topic, partitions=3)
         request, version = REQUESTS[name]
         await other.call(MetadataRequest(topics=[]))
@@ -437,7 +354,7 @@ def test_requests_with_too_many_elements_are_refused(virtual: VirtualLoop) -> No
         wire = await Wire.connect(node.port)
         most = node.broker.config.limits.request_elements_max
         request = DescribeProducersRequest(
-            topics=[DescribeProducersRequestTopic(name="t", partition_indexes=[0] * (most + 1))]
+            topics=[DescribeProducersRequestTopic(name=TOPIC, partition_indexes=[0] * (most + 1))]
         )
         wire.send(request, 0)
         assert await wire.closed_by_peer()

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 from broker.cluster.brokers import until
 from broker.coordination.coordinator_cluster import CoordinatorBroker, CoordinatorCluster
-from broker.wire import Wire, batch, produce_request
+from broker.wire import send_record
 from semel_protocol.errors import ErrorCode
-from semel_protocol.messages.k00_produce import ProduceResponsePartition
 from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -39,22 +38,10 @@ async def alone(nodes: CoordinatorCluster, **settings: str) -> CoordinatorBroker
     return one
 
 
-def send(wire: Wire, *, acks: int = -1, timeout_ms: int = 30_000) -> asyncio.Task[ProduceResponsePartition]:
-    request = produce_request("t", batch(b"x"), acks=acks)
-    request.timeout_ms = timeout_ms
-    wire.send(request)
-
-    async def answer() -> ProduceResponsePartition:
-        row: ProduceResponsePartition = (await wire.receive()).responses[0].partition_responses[0]
-        return row
-
-    return asyncio.create_task(answer())
-
-
 async def test_the_log_reports_a_hang_once_and_its_end_once(nodes: CoordinatorCluster) -> None:
     one = await alone(nodes)
     one.disk.hold_syncs()
-    sent = send(await one.wire())
+    sent = send_record(await one.wire())
     await asyncio.sleep(9)
     assert not one.topics.local.hangs.is_hanging
     assert 8.9 <= one.topics.local.hangs.waiting_s <= 9.1
@@ -80,7 +67,7 @@ async def test_the_log_reports_a_hang_once_and_its_end_once(nodes: CoordinatorCl
 async def test_the_limit_is_a_setting(nodes: CoordinatorCluster) -> None:
     one = await alone(nodes, **{"disk.hang.timeout.ms": "1000"})
     one.disk.hold_syncs()
-    sent = send(await one.wire())
+    sent = send_record(await one.wire())
     await asyncio.sleep(1.6)
     assert len(one.log.of("disk_hangs")) == 1
     one.disk.release_syncs()
@@ -92,7 +79,7 @@ async def test_syncs_of_less_than_the_limit_are_no_hang_however_many_they_are(no
     wire = await one.wire()
     for _ in range(10):
         one.disk.hold_syncs()
-        sent = send(wire)
+        sent = send_record(wire)
         await asyncio.sleep(9)
         one.disk.release_syncs()
         assert (await sent).error_code == 0
@@ -103,7 +90,7 @@ async def test_readers_and_requests_without_the_disk_are_served_meanwhile(nodes:
     one = await alone(nodes)
     reader = await one.wire()
     one.disk.hold_syncs()
-    sent = send(await one.wire())
+    sent = send_record(await one.wire())
     await asyncio.sleep(20)
     row = await reader.fetch("t", 0, max_wait_ms=0)
     assert (row.error_code, row.high_watermark, bool(row.records)) == (0, 1, True)
@@ -121,7 +108,7 @@ async def test_reads_that_need_the_disk_are_refused_while_it_hangs_and_the_loop_
     one.disk.uncached.add("data/t-0/00000000000000000000.log")
     assert (await reader.fetch("t", 0, max_wait_ms=0)).error_code == 0, "no disk hangs: reads wait for it"
     one.disk.hold_syncs()
-    sent = send(await one.wire())
+    sent = send_record(await one.wire())
     await asyncio.sleep(20)
     assert (await reader.fetch("t", 0, max_wait_ms=0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     by_time = ListOffsetsRequestTopic(
@@ -142,15 +129,15 @@ async def test_new_writes_are_refused_while_the_disk_hangs_and_accepted_afterwar
     one = await alone(nodes)
     first, later = await one.wire(), await one.wire()
     one.disk.hold_syncs()
-    waiting = send(first, acks=acks)
+    waiting = send_record(first, acks=acks)
     await asyncio.sleep(11)
-    row = await send(later, acks=acks)
+    row = await send_record(later, acks=acks)
     assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert (one.partition().end_offset, waiting.done()) == (2, False), "nothing more is written"
     one.disk.release_syncs()
     assert (await waiting).error_code == 0
     await asyncio.sleep(1)
-    assert (await send(later, acks=acks)).base_offset == 2
+    assert (await send_record(later, acks=acks)).base_offset == 2
 
 
 async def test_a_write_with_acks_all_is_timed_out_and_never_acknowledged_before_it_is_durable(
@@ -158,7 +145,7 @@ async def test_a_write_with_acks_all_is_timed_out_and_never_acknowledged_before_
 ) -> None:
     one = await alone(nodes)
     one.disk.hold_syncs()
-    assert (await send(await one.wire(), timeout_ms=15_000)).error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert (await send_record(await one.wire(), timeout_ms=15_000)).error_code == ErrorCode.REQUEST_TIMED_OUT
     assert one.partition().high_watermark == 1
     one.disk.release_syncs()
     await until(lambda: one.partition().high_watermark == 2)
@@ -170,6 +157,6 @@ async def test_with_durability_os_a_hang_is_reported_and_changes_nothing(nodes: 
     syncing = asyncio.create_task(one.partition().log.durability.sync())
     await asyncio.sleep(11)
     assert len(one.log.of("disk_hangs")) == 1
-    assert (await send(await one.wire())).error_code == 0
+    assert (await send_record(await one.wire())).error_code == 0
     one.disk.release_syncs()
     await syncing

@@ -30,6 +30,21 @@ async def committed(bootstrap: str) -> int | None:
         return await other.committed(tp(0))
 
 
+async def application_at_work(consumer: Consumer) -> asyncio.Task[None]:
+    """An application that has taken three records and processes them."""
+    await consumer.start()
+    has_records = asyncio.Event()
+
+    async def work() -> None:
+        await take(consumer, 3)
+        has_records.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await has_records.wait()
+    return task
+
+
 async def is_cancelled_at_work(consumer: Consumer) -> None:
     """The application is cancelled while it processes records, and stops in `finally`."""
     await consumer.start()
@@ -82,16 +97,7 @@ async def raises_in_async_with(consumer: Consumer) -> None:
 
 async def is_stopped_by_its_supervisor(consumer: Consumer) -> None:
     """Another task stops the consumer, after it has cancelled the application's."""
-    await consumer.start()
-    at_work = asyncio.Event()
-
-    async def work() -> None:
-        await take(consumer, 3)
-        at_work.set()
-        await asyncio.Event().wait()
-
-    task = asyncio.create_task(work())
-    await at_work.wait()
+    task = await application_at_work(consumer)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await consumer.stop()
@@ -99,16 +105,7 @@ async def is_stopped_by_its_supervisor(consumer: Consumer) -> None:
 
 async def is_stopped_at_work(consumer: Consumer) -> None:
     """Another task stops the consumer while the application processes records."""
-    await consumer.start()
-    at_work = asyncio.Event()
-
-    async def work() -> None:
-        await take(consumer, 3)
-        at_work.set()
-        await asyncio.Event().wait()
-
-    task = asyncio.create_task(work())
-    await at_work.wait()
+    task = await application_at_work(consumer)
     await consumer.stop()
     task.cancel()
 

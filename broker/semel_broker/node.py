@@ -436,7 +436,7 @@ async def _listen_to_peers(
         assert world.load_tls is not None, "checked by _peer_security"
         tls = world.load_tls(config.tls_of(listener.name))
         port = await server.bind(address.host, address.port, listener.name, tls, security.principals.principal)
-        server.reload_too(security.tls)
+        server.reload_too(listener.name, security.tls)
     await server.serve()
     return port
 

@@ -90,6 +90,11 @@ class TlsSession(Protocol):
 class Reloadable(Protocol):
     """Certificates in files."""
 
+    @property
+    def ends_at_s(self) -> int | None:
+        """The end of the certificate that is shown, in seconds since 1970. None: not known."""
+        ...
+
     def reload_if_changed(self) -> None:
         """Read the files again if they have changed. Files that cannot be used are logged, and change nothing."""
 

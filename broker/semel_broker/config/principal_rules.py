@@ -1,9 +1,8 @@
-"""PURE: the principal of a client certificate: its subject as text, and the rules of `ssl.principal.mapping.rules`.
+"""PURE: the principal of a client certificate, by the rules of `ssl.principal.mapping.rules`.
 
 KIP-371: rules are tried in order, and the first one whose pattern matches the whole subject names the principal.
 `DEFAULT` takes the subject as it is. `RULE:pattern/replacement/` replaces it; `L` or `U` at the end makes it lower or
-upper case; `$1` in the replacement is the first group of the pattern. The subject is written as Apache Kafka writes it,
-which is RFC 2253 as of Java: the last attribute of the certificate comes first (`CN=client,O=semel`).
+upper case; `$1` in the replacement is the first group of the pattern.
 """
 
 import re
@@ -12,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from semel_broker.config.certificate import UnreadableCertificateError, subject_of
 from semel_broker.config.settings import ConfigError
 
 ANONYMOUS_NAME: Final = "User:ANONYMOUS"
@@ -19,23 +19,6 @@ USER: Final = "User:"
 DEFAULT: Final = "DEFAULT"
 RULE: Final = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
 GROUP: Final = re.compile(r"\\(.)|\$(\d)")
-
-ATTRIBUTES: Final = {
-    "2.5.4.3": "CN",
-    "2.5.4.6": "C",
-    "2.5.4.7": "L",
-    "2.5.4.8": "ST",
-    "2.5.4.9": "STREET",
-    "2.5.4.10": "O",
-    "2.5.4.11": "OU",
-    "0.9.2342.19200300.100.1.25": "DC",
-    "0.9.2342.19200300.100.1.1": "UID",
-}
-"""The attributes that RFC 2253 names; others are written by number, with their DER in hexadecimal."""
-ENCODINGS: Final = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1E: "utf-16-be", 0x1C: "utf-32-be"}
-"""The string types of ASN.1: UTF8, Printable, Teletex, IA5, BMP and Universal."""
-VERSION: Final = 0xA0
-"""The tag of the version, which old certificates lack."""
 
 
 class NoPrincipalError(Exception):
@@ -77,7 +60,10 @@ class PrincipalRules:
         """The principal of a client with this certificate, in DER. Raises NoPrincipalError."""
         if certificate is None:
             return ANONYMOUS_NAME
-        subject = subject_of(certificate)
+        try:
+            subject = subject_of(certificate)
+        except UnreadableCertificateError as error:
+            raise NoPrincipalError(str(error)) from None
         for rule in self._rules:
             if (name := rule.apply(subject)) is not None:
                 return USER + name
@@ -119,74 +105,3 @@ def _rule(text: str, match: re.Match[str]) -> PrincipalRule:
 
 def _refused(text: str, why: str) -> ConfigError:
     return ConfigError(f"ssl.principal.mapping.rules = {text!r}: {why}")
-
-
-# --- the subject, from DER
-
-
-def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate in DER, as Apache Kafka writes it. Raises NoPrincipalError."""
-    try:
-        (outer,) = _elements(certificate)
-        signed = next(_elements(outer[1]))
-        fields = [each for each in _elements(signed[1]) if each[0] != VERSION]
-        names = [_relative_name(each[1]) for each in _elements(fields[4][1])]
-    except (ValueError, IndexError, StopIteration, UnicodeDecodeError) as error:
-        raise NoPrincipalError(f"the subject of the certificate cannot be read: {error}") from None
-    return ",".join(reversed(names))
-
-
-def _relative_name(der: bytes) -> str:
-    """Attributes that belong together, joined with `+`."""
-    return "+".join(_attribute(each[1]) for each in _elements(der))
-
-
-def _attribute(der: bytes) -> str:
-    oid, value = _elements(der)
-    number = _number(oid[1])
-    name, encoding = ATTRIBUTES.get(number), ENCODINGS.get(value[0])
-    if name is None or encoding is None:
-        return f"{number}=#{value[2].hex()}"
-    return f"{name}={_escaped(value[1].decode(encoding))}"
-
-
-def _escaped(text: str) -> str:
-    """The value as Java's X500Principal writes it: it escapes `#` and `=` everywhere, and all spaces at both ends."""
-    inner = text.strip(" ")
-    begin = len(text) - len(text.lstrip(" "))
-    end = len(text) - len(inner) - begin
-    inner = re.sub(r'([,=+<>#;"\\])', r"\\\1", inner).replace("\0", r"\00")
-    return "\\ " * begin + inner + "\\ " * end
-
-
-def _elements(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The elements of DER, one after the other: tag, content, and the whole element. Raises ValueError."""
-    at = 0
-    while at < len(der):
-        begin = at
-        if len(der) - at < 2:
-            raise ValueError("the DER ends early")
-        tag, size = der[at], der[at + 1]
-        at += 2
-        if size & 0x80:
-            count = size & 0x7F
-            size = int.from_bytes(der[at : at + count], "big")
-            at += count
-        if size > len(der) - at:
-            raise ValueError("the DER ends early")
-        yield tag, der[at : at + size], der[begin : at + size]
-        at += size
-
-
-def _number(oid: bytes) -> str:
-    """An object identifier with dots. Raises ValueError."""
-    values, value = [], 0
-    for byte in oid:
-        value = value << 7 | byte & 0x7F
-        if not byte & 0x80:
-            values.append(value)
-            value = 0
-    if not values:
-        raise ValueError("an empty object identifier")
-    first = min(values[0] // 40, 2)
-    return ".".join(map(str, (first, values[0] - 40 * first, *values[1:])))

@@ -19,6 +19,9 @@ AUTHENTICATION_FAILURES = SECTION.counter(
 HANDSHAKE_FAILURES = SECTION.counter(
     "tls_handshake_failures_total", "TLS handshakes that failed.", "listener", "reason"
 )
+CERTIFICATE_ENDS = SECTION.gauge(
+    "tls_certificate_expiry_timestamp_seconds", "End of the listener's certificate, in seconds since 1970.", "listener"
+)
 REFUSALS = SECTION.counter(
     "authorization_refusals_total", "Operations that the authorizer refused.", "operation", "resource"
 )
@@ -40,6 +43,8 @@ def read(node: Node, page: Page) -> Iterator[None]:
         page.add(AUTHENTICATION_FAILURES, count, *failure)
     for listener_and_reason, count in sorted(broker.counters.connections.failed_handshakes.items()):
         page.add(HANDSHAKE_FAILURES, count, *listener_and_reason)
+    for listener, ends_at_s in sorted(node.server.certificate_ends().items()):
+        page.add(CERTIFICATE_ENDS, ends_at_s, listener)
     for refusal, count in sorted(counters.refused.items()):
         page.add(REFUSALS, count, *refusal)
     for quota, throttled in sorted(broker.quotas.quotas.throttled.items()):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from ssl import PEM_cert_to_DER_cert, SSLCertVerificationError, SSLError
+from ssl import SSLCertVerificationError, SSLError
 from typing import Any, Final
 
 from semel_broker.config.tls_settings import TlsSettings
-from semel_broker.net.tls_contexts import FileContext, peer_context
+from semel_broker.net.tls_contexts import FileContext, own_certificate, peer_context
 from semel_broker.world import Logger, TlsFailure
 
-BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 _EXPIRED: Final = (9, 10)
 """OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 _WRONG_NAME: Final = (62, 64)
@@ -48,12 +46,11 @@ class ClientTls:
         self._files = FileContext(settings, log, peer_context, "client")
 
     def own_certificate(self) -> bytes:
-        settings = self._settings
-        text = settings.certificate_chain
-        if settings.keystore_location:
-            text = Path(settings.keystore_location).read_text()
-        first = text.partition(BEGIN)[2].partition(END)[0]
-        return PEM_cert_to_DER_cert(BEGIN + first + END)
+        return own_certificate(self._settings)
+
+    @property
+    def ends_at_s(self) -> int | None:
+        return self._files.ends_at_s
 
     def reload_if_changed(self) -> None:
         self._files.reload_if_changed()

@@ -71,7 +71,7 @@ class Server:
         self._handshakes = Handshakes(
             limits.tls_handshakes_max, limits.tls_handshakes_per_address_max, limits.tls_handshake_stalled_ms
         )
-        self._tls: list[Reloadable] = []
+        self._tls: list[tuple[str, Reloadable]] = []  # with the names of their listeners
         self._tls_context = TlsContext(
             config.limits,
             log,
@@ -127,7 +127,7 @@ class Server:
             )
 
         if tls is not None:
-            self._tls.append(tls)
+            self._tls.append((listener, tls))
 
         async def create(host: str, port: int) -> asyncio.Server:
             return await context.loop.create_server(accept, host, port, backlog=BACKLOG, start_serving=False)
@@ -157,9 +157,17 @@ class Server:
         await self.serve()
         return bound
 
-    def reload_too(self, tls: Reloadable) -> None:
+    def reload_too(self, listener: str, tls: Reloadable) -> None:
         """Look at these files too, together with those of the listeners."""
-        self._tls.append(tls)
+        self._tls.append((listener, tls))
+
+    def certificate_ends(self) -> dict[str, int]:
+        """When the certificate of each listener with TLS ends, in seconds since 1970. Of several: the earliest end."""
+        ends: dict[str, int] = {}
+        for listener, tls in self._tls:
+            if (end := tls.ends_at_s) is not None:
+                ends[listener] = min(end, ends.get(listener, end))
+        return ends
 
     def _opened(self, connection: Connection) -> None:
         self._connections[connection] = None
@@ -205,7 +213,7 @@ class Server:
         self._reload = self.context.loop.call_later(TLS_RELOAD_S, self._reload_tls)
 
     def _reload_tls(self) -> None:
-        for tls in self._tls:
+        for _, tls in self._tls:
             tls.reload_if_changed()
         self._reload_later()
 

@@ -17,6 +17,7 @@ from ssl import (
     PROTOCOL_TLS_CLIENT,
     PROTOCOL_TLS_SERVER,
     MemoryBIO,
+    PEM_cert_to_DER_cert,
     SSLCertVerificationError,
     SSLContext,
     SSLError,
@@ -26,10 +27,12 @@ from ssl import (
 from tempfile import NamedTemporaryFile
 from typing import Final
 
+from semel_broker.config.certificate import UnreadableCertificateError, ends_at_s
 from semel_broker.config.settings import ConfigError
 from semel_broker.config.tls_settings import TlsSettings
 from semel_broker.world import Logger
 
+BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 VERSIONS: Final = {"TLSv1.2": TLSVersion.TLSv1_2, "TLSv1.3": TLSVersion.TLSv1_3}
 CLIENT_AUTH: Final = {"none": CERT_NONE, "requested": CERT_OPTIONAL, "required": CERT_REQUIRED}
 HANDSHAKE_TURNS_MAX: Final = 10
@@ -40,7 +43,8 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 class FileContext:
-    """A context that `make` builds from the files of `settings`, now and whenever they have changed.
+    """A context that `make` builds from the files of `settings`, now and whenever they have changed. `ends_at_s`: the
+    end of its certificate, in seconds since 1970; None: not known.
 
     `side`: of a connection, for the log, which gets an error if changed files cannot be used.
     """
@@ -54,6 +58,7 @@ class FileContext:
         self._files = [Path(file) for file in files if file]
         self._loaded = self._seen = self._signature()
         self.context = make(settings)
+        self.ends_at_s = _end_of(settings)
 
     def reload_if_changed(self) -> None:
         """Read the files again once they have changed and stayed the same since the last call."""
@@ -64,6 +69,7 @@ class FileContext:
         self._loaded = signature
         try:
             self.context = self._make(self._settings)
+            self.ends_at_s = _end_of(self._settings)
         except ConfigError as error:
             self._log.error(
                 "certificates_not_reloaded",
@@ -75,6 +81,23 @@ class FileContext:
 
     def _signature(self) -> Signature:
         return tuple(map(_file_signature, self._files))
+
+
+def own_certificate(settings: TlsSettings) -> bytes:
+    """The first certificate of the chain, in DER. It is read after OpenSSL has loaded the chain."""
+    text = settings.certificate_chain
+    if settings.keystore_location:
+        text = Path(settings.keystore_location).read_text()
+    first = text.partition(BEGIN)[2].partition(END)[0]
+    return PEM_cert_to_DER_cert(BEGIN + first + END)
+
+
+def _end_of(settings: TlsSettings) -> int | None:
+    """The end of the own certificate, in seconds since 1970. None: its PEM is of a kind that only OpenSSL reads."""
+    try:
+        return ends_at_s(own_certificate(settings))
+    except UnreadableCertificateError:
+        return None
 
 
 def _file_signature(path: Path) -> tuple[int, int, int] | None:

@@ -60,6 +60,10 @@ class ServerTls:
     def session(self) -> ServerSession:
         return ServerSession(self._files.context)
 
+    @property
+    def ends_at_s(self) -> int | None:
+        return self._files.ends_at_s
+
     def reload_if_changed(self) -> None:
         self._files.reload_if_changed()
 

@@ -11,15 +11,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
+from semel_broker.config.certificate import UnreadableCertificateError, ends_at_s, subject_of
 from semel_broker.config.loading import ConfigError, load
-from semel_broker.config.principal_rules import NoPrincipalError, PrincipalRules, subject_of
+from semel_broker.config.principal_rules import NoPrincipalError, PrincipalRules
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 CN, OU, O, C = NameOID.COMMON_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME, NameOID.ORGANIZATION_NAME, NameOID.COUNTRY_NAME  # noqa: E741
 
 
-def certificate(*attributes: tuple[x509.ObjectIdentifier, str]) -> bytes:
-    """A self-signed certificate with these attributes, the most general one first, as usual."""
+def certificate(*attributes: tuple[x509.ObjectIdentifier, str], end: datetime.datetime | None = None) -> bytes:
+    """A self-signed certificate with these attributes, the most general one first, as usual. `end`: not a day later."""
     name = x509.Name([x509.NameAttribute(oid, text) for oid, text in attributes])
     begin = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     made = (
@@ -29,7 +30,7 @@ def certificate(*attributes: tuple[x509.ObjectIdentifier, str]) -> bytes:
         .public_key(KEY.public_key())
         .serial_number(1)
         .not_valid_before(begin)
-        .not_valid_after(begin + datetime.timedelta(days=1))
+        .not_valid_after(end or begin + datetime.timedelta(days=1))
         .sign(KEY, hashes.SHA256())
     )
     return made.public_bytes(serialization.Encoding.DER)
@@ -108,5 +109,22 @@ def test_damaged_certificates_have_a_subject_or_an_error(at: int, junk: bytes) -
     for damaged in (DUKE[:at], DUKE[:at] + junk + DUKE[at + len(junk) :]):
         try:
             assert isinstance(subject_of(damaged), str)
-        except NoPrincipalError:
+        except UnreadableCertificateError:
             pass
+        try:
+            assert isinstance(ends_at_s(damaged), int)
+        except UnreadableCertificateError:
+            pass
+
+
+@pytest.mark.parametrize(
+    "end", [datetime.datetime(year, 3, 1, 4, 5, 6, tzinfo=datetime.UTC) for year in (2026, 2049, 2050, 3000)]
+)
+def test_the_end_of_a_certificate_is_read(end: datetime.datetime) -> None:
+    """Until 2049 its year has two digits, then four."""
+    assert ends_at_s(certificate((CN, "c"), end=end)) == end.timestamp()
+
+
+def test_an_unreadable_certificate_has_no_principal() -> None:
+    with pytest.raises(NoPrincipalError, match="cannot be read"):
+        PrincipalRules("DEFAULT").principal(DUKE[:40])

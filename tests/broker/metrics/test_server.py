@@ -255,6 +255,10 @@ async def test_failed_handshakes_are_counted_by_reason(tmp_path: Path) -> None:
                 if found == [1]:
                     break
         writer.close()
+        series = series_of(text)
+        ((_, ends_at_s),) = ((name, value) for (name, _), value in series.items() if name == CERTIFICATE_ENDS)
+        assert ends_at_s > time.time() + 24 * 3600, "in seconds since 1970"
 
 
+CERTIFICATE_ENDS = "semel_tls_certificate_expiry_timestamp_seconds"
 FAILURES = "semel_tls_handshake_failures_total"

@@ -24,11 +24,11 @@ REPLACED: Final[dict[str, dict[str, str]]] = {
     },
     "semel_broker.txn.shard": {"self._count(slot.metadata, then)": NONE},
     "semel_broker.net.dispatch": {
-        "work.api, work.client_id, work.size = api, peer.client_id, size": NONE,
+        "work.api, work.client_id, work.size = api, peer.client_id, len(frame)": NONE,
         "self.work.request = request": NONE,
         "self.counters.count_errors(response)": NONE,
     },
-    "semel_broker.net.connection": {
+    "semel_broker.net.pipeline": {
         "begun_at = now = loop.time() if now is None else now": NONE,
         "request.started_at = ended_at = loop.time()": NONE,
         "counters = request.counters": NONE,

@@ -63,7 +63,7 @@ class Request(RequestOrder):
     started_at: float  # when it was answered or began to wait
 
     def __init__(self, api_key: int, frame_bytes: int, counters: ApiCounters) -> None:
-        super().__init__()
+        self.next_may_start = False
         self.counters = counters
         self.answered_at = 0.0  # 0.0: it is not answered, or at once
         self.frame_bytes = frame_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,10 @@ NO_LEDGER = (
     "Not known: the client that initialised it, and when and why producers of it were fenced. Broker {broker} keeps no "
     "fence ledger: it is Apache Kafka or another Kafka."
 )
+FENCES_KEPT = 16
+"""The fences of an id that a coordinator of semel keeps."""
+LOOP_FENCES_MIN = 4
+"""Fewer fences by instances in turn may be restarts."""
 OLDER_EPOCHS = (
     "A producer of this id with an older epoch gets ProducerFenced; with transaction.version=2 the epoch also rises "
     "with each transaction."
@@ -213,9 +217,36 @@ def _ledger(found: TransactionDescription) -> list[str]:
         return [f"  {NO_LEDGER.format(broker=found.coordinator)}", f"  {OLDER_EPOCHS}"]
     if not found.fences:
         return ["  It was never fenced."]
-    lines = ["  Fenced epochs, the latest first:"]
-    lines += [f"    {fence.text}" for fence in reversed(found.fences)]
+    loop = _loop(found.fences)
+    shown = found.fences if loop is None else (*found.fences[: -len(loop)], found.fences[-1])
+    lines = [] if loop is None else [_loop_words(loop)]
+    lines.append(
+        "  Fenced epochs, the latest first:"
+        if loop is None
+        else "  The last of these fences, and those before the loop:"
+    )
+    lines += [f"    {fence.text}" for fence in reversed(shown)]
+    if len(found.fences) >= FENCES_KEPT:
+        lines.append(f"  There may be older ones: the coordinator keeps the last {FENCES_KEPT}.")
     return [*lines, f"  {_advice(found)}"]
+
+
+def _loop(fences: Sequence[FenceRecord]) -> Sequence[FenceRecord] | None:
+    """The fences at the end in which a few clients took the id from each other, again and again; None: no such loop."""
+    length = 0
+    for fence in reversed(fences):
+        if fence.reason != "new_instance":
+            break
+        length += 1
+    loop = fences[len(fences) - length :]
+    clients = {fence.by for fence in loop}
+    return loop if length >= LOOP_FENCES_MIN and 2 <= len(clients) <= length // 2 else None
+
+
+def _loop_words(loop: Sequence[FenceRecord]) -> str:
+    clients = list(dict.fromkeys(fence.by or "an unknown client" for fence in reversed(loop)))
+    lasted = duration(loop[-1].at_ms - loop[0].at_ms)
+    return f"  Fenced {len(loop)} times in {lasted}, in turn by {', '.join(clients[:-1])} and {clients[-1]}."
 
 
 def _advice(found: TransactionDescription) -> str | None:

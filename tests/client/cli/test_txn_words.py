@@ -177,6 +177,52 @@ def test_why_shows_state_owner_partitions_and_fences_the_latest_first() -> None:
     ]
 
 
+def loop_of(count: int, *clients: str, seconds: int = 4) -> tuple[FenceRecord, ...]:
+    """Fences by these clients in turn."""
+    return tuple(
+        msgspec.structs.replace(
+            fence(number, f"epoch {number} gave way"),
+            by=f"client '{clients[number % len(clients)]}'",
+            at_ms=NOW_MS - 60_000 + number * seconds * 1_000 // max(count - 1, 1),
+        )
+        for number in range(count)
+    )
+
+
+def test_instances_that_fence_each_other_are_one_line() -> None:
+    expired = msgspec.structs.replace(fence(9, "epoch 9 expired"), reason="expired")
+    lines = transaction_lines(
+        TransactionFindings(transaction(fences=(expired, *loop_of(8, "pod-a", "pod-b"))), {}), NOW_MS
+    )
+    assert lines[3:7] == [
+        "  Fenced 8 times in 4.0 s, in turn by client 'pod-b' and client 'pod-a'.",
+        "  The last of these fences, and those before the loop:",
+        "    epoch 7 gave way",
+        "    epoch 9 expired",
+    ]
+    assert "give each its own transactional id" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "fences",
+    [loop_of(3, "pod-a", "pod-b"), loop_of(8, "pod-a"), loop_of(4, "a", "b", "c", "d")],
+    ids=["a few restarts", "one client that restarts", "instances that replace each other"],
+)
+def test_fences_that_are_no_loop_have_a_line_each(fences: tuple[FenceRecord, ...]) -> None:
+    lines = transaction_lines(TransactionFindings(transaction(fences=fences), {}), NOW_MS)
+    assert sum("gave way" in line for line in lines) == len(fences)
+    assert not any("in turn" in line for line in lines)
+
+
+def test_a_full_ledger_says_that_older_fences_are_not_kept() -> None:
+    for count, is_full in ((15, False), (16, True)):
+        found = transaction(fences=loop_of(count, "pod-a"))
+        assert (
+            any("keeps the last 16" in line for line in transaction_lines(TransactionFindings(found, {}), NOW_MS))
+            is is_full
+        )
+
+
 def test_the_advice_of_why_fits_the_reason_of_the_last_fence() -> None:
     def advice(reason: str) -> str:
         last = msgspec.structs.replace(fence(2, "epoch 2 gave way"), reason=reason)

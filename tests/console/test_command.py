@@ -26,14 +26,27 @@ def test_the_help_names_the_options() -> None:
     assert "console" in CliRunner().invoke(main, ["--help"]).output
 
 
-async def test_without_the_extra_it_says_what_to_install() -> None:
-    program = "import sys; sys.modules['starlette'] = None; from semel.cli.main import main; main(['console'])"
-    ran = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    _, said = await ran.communicate()
-    assert ran.returncode == 1
-    assert "pip install 'semel[console]'" in said.decode()
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["console"], 1),
+        (["console", "--port", "0"], 1),
+        (["console", "--help"], 0),
+        (["pipeline", "run", "flights.toml"], 1),
+        (["pipeline", "-h"], 0),
+        (["pipeline", "run", "--help"], 0),
+    ],
+)
+async def test_without_its_extra_a_command_has_help_and_says_what_to_install(arguments: list[str], status: int) -> None:
+    hidden = "for name in ('starlette', 'pyspark'): sys.modules[name] = None"
+    program = f"import sys\n{hidden}\nfrom semel.cli.main import main\nmain({arguments})"
+    ran = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=PIPE, stderr=PIPE)
+    shown, said = (" ".join(output.decode().split()) for output in await ran.communicate())
+    assert ran.returncode == status
+    package, extra = ("starlette", "console") if arguments[0] == "console" else ("pyspark", "spark")
+    assert f"needs the package '{package}'" in (said if status else shown)
+    assert f"pip install 'semel[{extra}]'" in (said if status else shown)
+    assert status or "--help" in shown
 
 
 async def test_it_serves_until_it_is_interrupted(semel_broker: EphemeralBroker) -> None:

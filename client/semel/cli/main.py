@@ -116,12 +116,30 @@ def _load(name: str, target: str) -> click.Command:
         extra = EXTRA_OF.get(module.split(".")[0])
         if extra is None:
             raise
-        raise click.ClickException(
-            f"`semel {name}` needs the package {e.name!r}, which is not installed. "
-            f"Install its packages: pip install 'semel[{extra}]'"
-        ) from e
+        package = (e.name or "").partition(".")[0]
+        return _without_extra(
+            name,
+            f"`semel {name}` needs the package {package!r}, which is not installed. "
+            f"Install its packages: pip install 'semel[{extra}]'",
+        )
     assert isinstance(command, click.Command), f"{target} is not a command"
     return command
+
+
+def _without_extra(name: str, why: str) -> click.Command:
+    """In place of a command whose packages are not installed: it has a help text, and any other call fails."""
+
+    def fail(arguments: tuple[str, ...]) -> None:
+        raise click.ClickException(why)
+
+    return click.Command(
+        name,
+        callback=fail,
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        help=f"{HELP_OF.get(name, '')}\n\n{why}",
+        context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]},
+        options_metavar="",
+    )
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

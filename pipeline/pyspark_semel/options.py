@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from semel._config.client import ClientConfig
@@ -142,7 +142,7 @@ def client_settings(
     """
     if SERVERS not in options:
         raise OptionError(f"{SERVERS} is missing: write host:port of one broker or of several, with commas between")
-    fields = {field.name: field for field in msgspec.structs.fields(config)}
+    kinds = get_type_hints(config)  # without the rules and meanings of the settings
     values: dict[str, Any] = dict(defaults)
     tls: dict[str, str] = {}
     for name, text in options.kafka().items():
@@ -155,13 +155,13 @@ def client_settings(
         if name in ONLY:
             _check_only(name, text)
             continue
-        field = fields.get(KAFKA_NAMES.get(name, name.replace(".", "_")))
+        setting = KAFKA_NAMES.get(name, name.replace(".", "_"))
         if name in TLS:
             tls[name] = text
-        elif field is not None and field.name not in NO_TEXT:
-            values[field.name] = _converted(PREFIX + name, text, field.type)
+        elif setting in kinds and setting not in NO_TEXT:
+            values[setting] = _converted(PREFIX + name, text, kinds[setting])
         elif name not in POINTLESS:
-            known = [*(each.replace("_", ".") for each in fields if each not in NO_TEXT), *TLS, JAAS, *KAFKA_NAMES]
+            known = [*(each.replace("_", ".") for each in kinds if each not in NO_TEXT), *TLS, JAAS, *KAFKA_NAMES]
             raise OptionError(f"no client setting {PREFIX}{name}{_instead(name, known, PREFIX)}")
     made = SparkClientSettings(values, tls)
     if tls and values.get("security_protocol") not in WITH_TLS:

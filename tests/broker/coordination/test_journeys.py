@@ -71,10 +71,10 @@ async def test_an_end_txn_enters_12_files_of_the_coordinator_and_15_others(broke
     assert len(others) <= 15, others
 
 
-async def test_a_join_group_enters_7_files_of_the_coordinator_and_13_others(broker: Harness) -> None:
+async def test_a_join_group_enters_11_files_of_the_coordinator_and_13_others(broker: Harness) -> None:
     member = WireMember(await broker.wire())
     member.member_id = (await member.wire.call(member.join_request())).member_id
     ours, others = await files_of(member.join)
     assert member.generation == 1
-    assert len(ours) <= 7, ours
+    assert len(ours) <= 11, ours
     assert len(others) <= 13, others

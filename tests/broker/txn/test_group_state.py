@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -39,7 +38,6 @@ from semel_broker.txn.model.requests import End, Init
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition, group_of, transaction_partition
 
-DECISION = Path(__file__).parents[3] / "docs" / "decisions" / "0015-transaction-groups.md"
 NOW = 1_700_000_000_000
 TIMEOUT_MS = 60_000
 A = ("a", 0)
@@ -134,12 +132,6 @@ def test_only_the_transitions_of_the_table_are_made(
     else:
         with pytest.raises(AssertionError):
             check_transition(before, after)
-
-
-def test_the_table_of_the_docs_is_the_codes() -> None:
-    rows = [line.split("|")[1:3] for line in DECISION.read_text().splitlines() if line.startswith("| ")][1:]
-    told = {before.strip(): {name.strip() for name in after.split(",") if name.strip()} for before, after in rows}
-    assert told == {before.label: {after.label for after in NEXT[before]} for before in TransactionGroupState}
 
 
 def test_a_group_comes_to_be_by_being_begun() -> None:

@@ -203,9 +203,12 @@ class SimBroker:
 
     async def _watch_opening(self, node: Node) -> None:
         """Until all logs are open, repair those that turn out to be damaged."""
-        while node.broker.topics.unopened:
-            await asyncio.sleep(OPENED_LOOK_S)
+        while True:
+            is_last = not node.broker.topics.unopened  # the last log may have opened, damaged, since the last look
             await self._restore_offline(node)
+            if is_last:
+                break
+            await asyncio.sleep(OPENED_LOOK_S)
         self.host.world.count("came/logs opened late: all")
         self._forget_opened()
 

@@ -28,3 +28,9 @@ def check(first: int) -> None:
 @pytest.mark.parametrize("first", tiered(range(0, SEEDS, STEP), lambda first: first < QUICK))
 def test_nothing_is_found(first: int) -> None:
     check(first)
+
+
+def test_a_damaged_log_that_opens_last_is_repaired() -> None:
+    """It opens in the turn in which the broker begins to serve, after the first look at offline partitions."""
+    verdict = run(draw(5053))
+    assert verdict.is_clean, (*verdict.anomalies, *verdict.failures)

@@ -19,6 +19,13 @@ LINES = (ROOT / "README.md").read_bytes().splitlines()
 """What `app` writes."""
 
 
+def page(url: str) -> bytes:
+    """The whole page, read on a thread: the loop of the test forwards the published ports."""
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        read: bytes = answer.read()
+        return read
+
+
 def consumed(bootstrap: str, count: int) -> list[bytes | None]:
     """The first `count` values of the topic that `app` writes to."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "host"})
@@ -44,5 +51,4 @@ async def test_an_application_in_a_container_and_one_on_the_host_share_a_broker(
         await running.healthy("broker")
         assert await asyncio.to_thread(consumed, f"localhost:{port}", len(LINES)) == LINES, "the volume keeps them"
 
-        with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{metrics_port}/metrics") as page:
-            assert b"semel_ready 1" in page.read()
+        assert b"semel_ready 1" in await asyncio.to_thread(page, f"http://127.0.0.1:{metrics_port}/metrics")

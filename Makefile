@@ -5,7 +5,8 @@
 #             SECURE=1: on the three brokers of deploy/docker-compose.secure.yml
 # make test   what to run before a push: units, a part of the seeds, ablations and scenarios, one stream of Spark; what
 #             `make check` runs is left out
-# make test-all  everything: all tests, `make crashes`, `make faults`, `make sim-exhaustive`, `make strangers`; hours
+# make test-all  everything, each part with its time: `make tests` (all but crashes), `make crashes`, `make faults`,
+#             `make sim-exhaustive`, `make strangers`; hours
 # make crashes  Spark's drivers, workers and brokers killed at every point of a batch, on a standalone cluster too; the demo
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn;
 #             BROKERS=3; ALONE=elections or ALONE=topics: three brokers without logs and clients; ALONE=crowd: fairness;
@@ -38,7 +39,7 @@ JOBS   ?= 3
 BROKERS ?= 1
 DEMO_BROKERS = $(if $(SECURE),--brokers 3 --secure,--brokers $(BROKERS))
 
-.PHONY: help screenshots demo demo-client test test-all crashes sim ablations soak fuzz faults strangers map cluster check docs dist bench format clean
+.PHONY: help screenshots demo demo-client test test-all tests crashes sim ablations soak fuzz faults strangers map cluster check docs dist bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -89,14 +90,16 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash and not thorough' --ignore=tests/tidy \
 	  --maxfail=50 -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true $(ARGS)
 
+# Every part runs, also behind one that failed: who waited for hours wants to know all that is wrong.
 test-all: $(VENV)/.dev
+	@failed=; for part in tests crashes faults 'faults BROKERS=3' sim-exhaustive strangers 'strangers BROKERS=3'; do \
+	  began=$$(date +%s); echo "== make $$part"; \
+	  $(MAKE) $$part && result=passed || { result=FAILED; failed="$$failed, make $$part"; }; \
+	  echo "== make $$part: $$result after $$((($$(date +%s) - began) / 60)) minutes"; \
+	done; test -z "$$failed" || { echo "failed: $${failed#, }"; exit 1; }
+
+tests: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash' $(ARGS)
-	$(MAKE) crashes
-	$(MAKE) faults
-	$(MAKE) faults BROKERS=3
-	$(MAKE) sim-exhaustive
-	$(MAKE) strangers
-	$(MAKE) strangers BROKERS=3
 
 crashes: $(VENV)/.dev
 	$(BIN)/python -m pytest -m crash tests/pipeline tests/demo $(ARGS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Protocol, TypeVar
 
 from semel_broker.coordination.engine import FifoLock
@@ -61,16 +61,18 @@ class Group:
     """One group. A group that has only offsets has the membership of a classic group without members.
 
     Requests whose decisions take time run one after the other, under the `lock`. `changing_to`: the records that make
-    this a group of that kind are under way; until then no member changes.
+    this a group of that kind are under way; until then no member changes. `after_change`: calls for the end of that
+    time, of those that can wait for no lock.
     """
 
-    __slots__ = ("_lock", "changing_to", "group_id", "membership", "offsets")
+    __slots__ = ("_lock", "after_change", "changing_to", "group_id", "membership", "offsets")
 
     def __init__(self, group_id: str, *, offsets: GroupOffsets | None = None) -> None:
         self.group_id = group_id
         self.membership: GroupMembership = ClassicMembership(group_id=group_id)
         self.offsets = GroupOffsets() if offsets is None else offsets
         self.changing_to = ""
+        self.after_change: list[Callable[[], None]] = []
         self._lock: FifoLock | None = None
 
     def of(self, cls: type[M]) -> M | None:

@@ -86,6 +86,9 @@ class GroupHost:
     def unlock(self, group: Group) -> None:
         """Give the lock to the next request."""
         group.changing_to = ""
+        calls, group.after_change = group.after_change, []
+        for call in calls:
+            call()
         group.lock.give()
         if self.groups.get(group.group_id) is group:
             self.let_go(group)

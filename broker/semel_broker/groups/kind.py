@@ -62,7 +62,8 @@ class Kind(Protocol):
     # --- requests of members of the classic protocol ---
 
     async def join(self, group_id: str, ask: Join, parting: Parting) -> Joined:
-        """JoinGroup. Raises KindChangedError: the kind that the group has now has to serve it."""
+        """JoinGroup. If the connection of `parting` is lost, the group does not wait for a new member. Raises
+        KindChangedError: the kind that the group has now has to serve it."""
 
     async def sync(self, group: Group, ask: Sync) -> Synced:
         """SyncGroup."""

@@ -14,6 +14,11 @@ class Parting:
         self._calls: dict[object, Callable[[], None]] | None = None  # most connections never have one
         self._is_over = False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection is lost."""
+        return self._is_over
+
     def note(self, key: object, call: Callable[[], None]) -> None:
         """Make `call` when the connection is lost; at once if it is."""
         if self._is_over:

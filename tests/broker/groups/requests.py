@@ -19,8 +19,8 @@ class GroupRequests:
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
 
-    async def join(self, group: str, ask: Join) -> Joined:
-        return await (await self._groups.shard(group)).join(group, ask, Parting())
+    async def join(self, group: str, ask: Join, parting: Parting | None = None) -> Joined:
+        return await (await self._groups.shard(group)).join(group, ask, parting or Parting())
 
     async def sync(self, group: str, ask: Sync) -> Synced:
         return await (await self._groups.shard_of_member(group, ask.member_id)).sync(group, ask)

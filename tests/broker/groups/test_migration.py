@@ -10,12 +10,13 @@ from broker.groups.consumer.test_stored_groups import beat, code_of
 from broker.groups.group_broker import GroupBroker, breathe
 from semel_broker.answers import CloseConnectionError
 from semel_broker.groups.classic.group import GroupState
-from semel_broker.groups.consumer.model import Classic, ConsumerGroup, Member, SetMember
+from semel_broker.groups.consumer.model import CONSUMER, Classic, ConsumerGroup, Member, SetMember
 from semel_broker.groups.consumer.records import change_of, rows
 from semel_broker.groups.embedded import assignment_of, encoded_assignment, owned_by, subscription_of
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets.model import CommittedOffset, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync
+from semel_broker.scheduling.parting import Parting
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import decode_offsets_key
 from support.embedded import encoded_subscription
@@ -23,7 +24,9 @@ from support.embedded import encoded_subscription
 PLACE = ("t", 0)
 
 
-async def join(group_broker: GroupBroker, member_id: str = "", *, owned: bool = False) -> Joined:
+async def join(
+    group_broker: GroupBroker, member_id: str = "", *, owned: bool = False, parting: Parting | None = None
+) -> Joined:
     ask = Join(
         member_id=member_id,
         new_member_id="old",
@@ -35,7 +38,7 @@ async def join(group_broker: GroupBroker, member_id: str = "", *, owned: bool = 
         protocol_type="consumer",
         protocols=(("range", encoded_subscription(1, ["t"], [PLACE] if owned else [])),),
     )
-    return await group_broker.ask.join("g", ask)
+    return await group_broker.ask.join("g", ask, parting)
 
 
 async def sync(
@@ -162,6 +165,66 @@ async def test_a_change_of_protocol_that_is_not_stored_has_not_happened(
         assert (await beat(group_broker, "new", epoch)).epoch == epoch
         await beat(group_broker, "new", -1)
         assert list(group.membership.members) == ["old"]
+
+
+async def test_a_joining_member_that_disconnects_during_an_upgrade_leaves_no_record_behind_it() -> None:
+    """Such a record (of an empty classic group) would bring the group back after its deletion, at the next load."""
+    group_broker = await GroupBroker().open()
+    await classic(group_broker)
+    await group_broker.ask.leave("g", [("old", None)])
+    group_broker.settings["group.initial.rebalance.delay.ms"] = "3000"
+    await group_broker.restart()
+    parting = Parting()
+    joining = asyncio.create_task(join(group_broker, parting=parting))
+    await breathe()
+    journal = (await group_broker.groups.shard("g")).host.journal
+    end_offset = journal.end_offset
+    upgrade = asyncio.create_task(beat(group_broker, "new"))
+    while journal.end_offset == end_offset:
+        await breathe(1)
+    assert not upgrade.done()
+    parting.end()
+    await upgrade
+    assert await code_of(joining) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert list((await group_of(group_broker)).membership.members) == ["new"]
+    await beat(group_broker, "new", -1)
+    await group_broker.ask.delete_group("g")
+    await group_broker.restart()
+    assert await group_broker.ask.group("g") is None
+    await group_broker.close()
+
+
+async def test_a_joining_member_that_disconnects_during_an_upgrade_that_fails_is_not_waited_for() -> None:
+    group_broker = await GroupBroker(group_initial_rebalance_delay_ms="3000").open()
+    parting = Parting()
+    joining = asyncio.create_task(join(group_broker, parting=parting))
+    await breathe()
+    group = await group_of(group_broker)
+    group.changing_to = CONSUMER
+    assert group.lock.take()
+    parting.end()
+    assert list(group.membership.members) == ["old"]
+    (await group_broker.groups.shard("g")).host.unlock(group)
+    assert not group.membership.members
+    assert await code_of(joining) is ErrorCode.UNKNOWN_MEMBER_ID
+    await group_broker.close()
+
+
+async def test_a_client_that_disconnects_while_it_waits_for_its_group_does_not_join_it(
+    group_broker: GroupBroker,
+) -> None:
+    await mixed(group_broker)
+    group_broker.disk.hold_syncs()
+    third = asyncio.create_task(beat(group_broker, "third"))
+    await breathe()
+    parting = Parting()
+    joining = asyncio.create_task(join(group_broker, parting=parting))
+    await breathe()
+    parting.end()
+    group_broker.disk.release_syncs()
+    await third
+    assert await code_of(joining) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert sorted((await group_of(group_broker)).membership.members) == ["new", "old", "third"]
 
 
 async def test_a_session_ends_though_its_group_was_about_to_be_upgraded(group_broker: GroupBroker) -> None:

@@ -124,6 +124,9 @@ class ClassicGroups:
     def _withdraw(self, group_id: str, member_id: str, to: Future[Joined] | None) -> None:
         """The connection is lost over which a member was given this id (`to` None), or waits in JoinGroup."""
         group = self._host.groups.get(group_id)
+        if group is not None and group.changing_to:  # a record of this kind must not follow those of the change
+            group.after_change.append(partial(self._withdraw, group_id, member_id, to))
+            return
         classic = group.of(ClassicMembership) if group is not None else None
         if group is not None and classic is not None and not self._host.shard.is_gone:
             self._host.carry_out(group, state.withdraw(classic, member_id, to, self._host.now(), self._rules))

@@ -307,12 +307,16 @@ class ConsumerGroups:
     # --- requests of members of the classic protocol ---
 
     async def join(self, group_id: str, ask: Join, parting: Parting) -> Joined:
-        """JoinGroup. A group without members becomes a classic one.
+        """JoinGroup. A group without members becomes a classic one. If the connection of `parting` has closed while the
+        request waited for the group, no member joins.
 
         Raises KindChangedError, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INCONSISTENT_GROUP_PROTOCOL,
         MEMBER_ID_REQUIRED, and what `classic_members.join_group` raises.
         """
         async with self._locked(group_id) as (group, consumer):
+            if parting.is_over:
+                member_id = ask.member_id or ask.new_member_id
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} closed its connection: join again")
             if not consumer.members:
                 self._host.shard.check()
                 await self._store(group, state.forget_group(consumer))

@@ -11,7 +11,7 @@ from semel_storage.internal_topics import Row
 from semel_broker.groups.effects import ChangeRecords, Effects
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets.model import OffsetRecord
-from semel_broker.groups.requests import Join, Joined, Sync, Synced, TimePoint
+from semel_broker.groups.requests import Committer, Join, Joined, Sync, Synced, TimePoint
 from semel_broker.scheduling.parting import Parting
 
 
@@ -76,23 +76,11 @@ class Kind(Protocol):
 
     # --- offsets ---
 
-    def check_commit(
-        self,
-        group: Group,
-        records: Sequence[OffsetRecord],
-        member_id: str,
-        instance_id: str | None,
-        generation_id: int,
-        *,
-        has_epochs: bool,
-    ) -> None:
-        """Whether this member may commit offsets now (OffsetCommit). `has_epochs`: whether the version of the request
-        has member epochs."""
+    def check_commit(self, group: Group, records: Sequence[OffsetRecord], by: Committer) -> None:
+        """Whether `by` may commit offsets now (OffsetCommit)."""
 
-    def check_commit_in_transaction(
-        self, group: Group, member_id: str, instance_id: str | None, generation_id: int
-    ) -> None:
-        """Whether this member may commit offsets as part of a transaction (TxnOffsetCommit)."""
+    def check_commit_in_transaction(self, group: Group, by: Committer) -> None:
+        """Whether `by` may commit offsets as part of a transaction (TxnOffsetCommit)."""
 
     def check_fetch(self, group: Group, member_id: str, epoch: int) -> None:
         """Whether this member may read offsets (OffsetFetch v9)."""

@@ -76,6 +76,21 @@ class Synced(msgspec.Struct, frozen=True):
     assignment: bytes
 
 
+class Committer(msgspec.Struct, frozen=True, gc=False):
+    """The sender of a commit of offsets, as the request names it. Generation -1: no member, a simple consumer or an
+    administrator. `has_epochs`: whether the version of the request has member epochs (KIP-848)."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+    generation_id: int = -1
+    has_epochs: bool = True
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the request names no member."""
+        return not self.member_id and self.instance_id is None
+
+
 class MemberIdRequiredError(KafkaError):
     """A new member has to join again as `member_id` (KIP-394)."""
 

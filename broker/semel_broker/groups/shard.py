@@ -23,7 +23,7 @@ from semel_broker.groups.kind import Kind
 from semel_broker.groups.offsets.model import GroupOffsets, OffsetRecord
 from semel_broker.groups.offsets.store import DELETED_AT_ONCE
 from semel_broker.groups.replay import GroupReplay
-from semel_broker.groups.requests import Join, Joined, KindChangedError, Sync, Synced
+from semel_broker.groups.requests import Committer, Join, Joined, KindChangedError, Sync, Synced
 from semel_broker.partitions.partition import Partition
 from semel_broker.scheduling.parting import Parting
 
@@ -146,14 +146,10 @@ class GroupShard(Shard):
         self,
         group_id: str,
         records: Sequence[OffsetRecord],
-        *,
-        member_id: str,
-        instance_id: str | None,
-        generation_id: int,
+        by: Committer,
         connection: int,
-        has_epochs: bool = True,
     ) -> None:
-        """OffsetCommit: return once `records` are durable and in effect. `has_epochs`: as in `check_commit`.
+        """OffsetCommit: return once `records` are durable and in effect. `connection`: its number.
 
         Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS,
         GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, UNSUPPORTED_VERSION, INVALID_COMMIT_OFFSET_SIZE, CloseConnectionError
@@ -161,13 +157,12 @@ class GroupShard(Shard):
         """
         group = self.groups.get(group_id)
         if group is not None:
-            kind = self.host.kind_of(group)
-            kind.check_commit(group, records, member_id, instance_id, generation_id, has_epochs=has_epochs)
-        elif generation_id >= 0:
+            self.host.kind_of(group).check_commit(group, records, by)
+        elif by.generation_id >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}: join it first")
         self._check_room(group_id, records)
         if group is not None:
-            self._has_committed_over(group, member_id, connection)
+            self._has_committed_over(group, by.member_id, connection)
         if records:
             await self.offset_store.commit(group_id, records)
 
@@ -185,10 +180,7 @@ class GroupShard(Shard):
         records: Sequence[OffsetRecord],
         producer: RecordProducer,
         verify: Callable[[int], None],
-        *,
-        member_id: str,
-        instance_id: str | None,
-        generation_id: int,
+        by: Committer,
     ) -> None:
         """TxnOffsetCommit: return once `records` are durable; `offsets` has them once the transaction is committed.
 
@@ -199,8 +191,8 @@ class GroupShard(Shard):
         verify(self.index)
         group = self.groups.get(group_id)
         if group is not None:
-            self.host.kind_of(group).check_commit_in_transaction(group, member_id, instance_id, generation_id)
-        elif generation_id >= 0:
+            self.host.kind_of(group).check_commit_in_transaction(group, by)
+        elif by.generation_id >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}: join it first")
         self._check_room(group_id, records)
         if records:

@@ -29,6 +29,7 @@ from semel_broker.config.settings import INT64_MAX
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import for_version
 from semel_broker.groups.offsets.model import NO_EXPIRY, OffsetRecord
+from semel_broker.groups.requests import Committer
 from semel_broker.handlers.offset_rows import OffsetRows
 
 EPOCHS_SINCE = 9
@@ -39,15 +40,13 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
     async def store(records: list[OffsetRecord]) -> None:
         ctx.broker.groups.check_ids(request.group_id)
         shard = await ctx.broker.groups.shards.ready(request.group_id)
-        await shard.commit(
-            request.group_id,
-            records,
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            generation_id=request.generation_id_or_member_epoch,
-            connection=ctx.connection,
-            has_epochs=ctx.api_version >= EPOCHS_SINCE,
+        by = Committer(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            ctx.api_version >= EPOCHS_SINCE,
         )
+        await shard.commit(request.group_id, records, by, ctx.connection)
 
     id_of = (lambda topic: topic.topic_id) if ctx.api_version >= BY_ID_FROM else None
     rows = OffsetRows(request.topics, ctx, id_of=id_of)

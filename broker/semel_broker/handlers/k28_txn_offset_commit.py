@@ -31,6 +31,7 @@ from semel_broker.coordination.errors import for_version
 from semel_broker.coordination.journal import RecordProducer
 from semel_broker.coordination.producer_owners import owner_of
 from semel_broker.groups.offsets.model import OffsetRecord
+from semel_broker.groups.requests import Committer
 from semel_broker.handlers.offset_rows import OffsetRows
 from semel_broker.txn.model.state import check_named
 
@@ -81,9 +82,7 @@ async def _commit(
             records,
             RecordProducer(request.producer_id, request.producer_epoch),
             lambda index: admission.check((CONSUMER_OFFSETS, index)),
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            generation_id=request.generation_id,
+            Committer(request.member_id, request.group_instance_id, request.generation_id),
         )
 
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from semel_broker.groups.classic import state
 from semel_broker.groups.classic.group import ClassicMember, ClassicMembership
 from semel_broker.groups.classic.state import Change, ClassicRules, Transition
-from semel_broker.groups.requests import Join, Joined, MemberIdRequiredError, Sync, Synced, TimePoint
+from semel_broker.groups.requests import Committer, Join, Joined, MemberIdRequiredError, Sync, Synced, TimePoint
 from semel_protocol.errors import ErrorCode, KafkaError
 
 Result = Joined | Synced | KafkaError
@@ -89,7 +89,7 @@ class GroupStateDriver:
 
     def check_commit(self, member_id: str, generation: int) -> ErrorCode:
         try:
-            state.check_commit(self.group, member_id, None, generation, self.now)
+            state.check_commit(self.group, Committer(member_id, None, generation), self.now)
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE

@@ -8,7 +8,7 @@ from semel_broker.coordination.journal import RecordProducer
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets.model import GroupOffsets, OffsetRecord
-from semel_broker.groups.requests import Join, Joined, Sync, Synced
+from semel_broker.groups.requests import Committer, Join, Joined, Sync, Synced
 from semel_broker.scheduling.parting import Parting
 from semel_protocol.errors import ErrorCode
 
@@ -43,14 +43,7 @@ class GroupRequests:
         connection: int = 0,
     ) -> None:
         shard = await self._groups.shards.ready(group)
-        await shard.commit(
-            group,
-            records,
-            member_id=member_id,
-            instance_id=instance_id,
-            generation_id=generation_id,
-            connection=connection,
-        )
+        await shard.commit(group, records, Committer(member_id, instance_id, generation_id), connection)
 
     async def commit_in_transaction(
         self,
@@ -63,15 +56,8 @@ class GroupRequests:
         generation_id: int = -1,
     ) -> None:
         shard = await self._groups.shard(group)
-        await shard.commit_in_transaction(
-            group,
-            records,
-            producer,
-            verify,
-            member_id=member_id,
-            instance_id=None,
-            generation_id=generation_id,
-        )
+        by = Committer(member_id, None, generation_id)
+        await shard.commit_in_transaction(group, records, producer, verify, by)
 
     async def offsets(self, group: str) -> GroupOffsets:
         shard = await self._groups.shards.ready_if_any(group)

@@ -24,6 +24,7 @@ from semel_broker.groups.consumer.records import rows
 from semel_broker.groups.consumer.requests import ConsumerRules, Heartbeat
 from semel_broker.groups.consumer.state import Draft
 from semel_broker.groups.group import Group
+from semel_broker.groups.requests import Committer
 from semel_broker.groups.shard import GroupShard
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import Row
@@ -212,15 +213,13 @@ def _forgiving_in_transactions(seam: Seam, forgiven: ErrorCode) -> None:
 
     def forgiving(
         group: ConsumerGroup,
-        member_id: str,
-        instance_id: str | None,
-        epoch: int,
+        by: Committer,
         joining_for: Iterable[tuple[str, int]] | None = None,
         *,
         in_transaction: bool = False,
     ) -> None:
         try:
-            check(group, member_id, instance_id, epoch, joining_for, in_transaction=in_transaction)
+            check(group, by, joining_for, in_transaction=in_transaction)
         except KafkaError as error:
             if error.code is not forgiven or not in_transaction:
                 raise

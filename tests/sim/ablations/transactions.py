@@ -294,8 +294,8 @@ def verify_offsets(seam: Seam) -> None:
     commit = GroupShard.commit_in_transaction
 
     async def naive(
-        self: GroupShard, group_id: str, records: Any, producer: Any, verify: Callable[[int], None], **more: Any
+        self: GroupShard, group_id: str, records: Any, producer: Any, verify: Callable[[int], None], by: Any
     ) -> None:
-        await commit(self, group_id, records, producer, lambda index: None, **more)
+        await commit(self, group_id, records, producer, lambda index: None, by)
 
     seam.replace(GroupShard, "commit_in_transaction", naive)

@@ -23,7 +23,7 @@ from semel_broker.groups.effects import ChangeRecords, Effects
 from semel_broker.groups.group import Group
 from semel_broker.groups.host import GroupHost
 from semel_broker.groups.offsets.model import OffsetRecord
-from semel_broker.groups.requests import Join, Joined, MemberIdRequiredError, Sync, Synced, TimePoint
+from semel_broker.groups.requests import Committer, Join, Joined, MemberIdRequiredError, Sync, Synced, TimePoint
 from semel_broker.scheduling.parting import Parting
 
 
@@ -145,22 +145,11 @@ class ClassicGroups:
 
     # --- offsets ---
 
-    def check_commit(
-        self,
-        group: Group,
-        records: Sequence[OffsetRecord],
-        member_id: str,
-        instance_id: str | None,
-        generation_id: int,
-        *,
-        has_epochs: bool,
-    ) -> None:
-        state.check_commit(_classic(group), member_id, instance_id, generation_id, self._host.now())
+    def check_commit(self, group: Group, records: Sequence[OffsetRecord], by: Committer) -> None:
+        state.check_commit(_classic(group), by, self._host.now())
 
-    def check_commit_in_transaction(
-        self, group: Group, member_id: str, instance_id: str | None, generation_id: int
-    ) -> None:
-        state.check_commit_in_transaction(_classic(group), member_id, instance_id, generation_id)
+    def check_commit_in_transaction(self, group: Group, by: Committer) -> None:
+        state.check_commit_in_transaction(_classic(group), by)
 
     def check_fetch(self, group: Group, member_id: str, epoch: int) -> None:
         """Members of the classic protocol read offsets without a check."""

@@ -33,7 +33,16 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.groups.classic.group import ClassicMember, ClassicMembership, GroupState
 from semel_broker.groups.effects import Effects
-from semel_broker.groups.requests import Join, Joined, JoinedMember, MemberIdRequiredError, Sync, Synced, TimePoint
+from semel_broker.groups.requests import (
+    Committer,
+    Join,
+    Joined,
+    JoinedMember,
+    MemberIdRequiredError,
+    Sync,
+    Synced,
+    TimePoint,
+)
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """A new member that still waits for its first generation after this is removed, as in Kafka."""
@@ -427,43 +436,39 @@ def withdraw(
     return transition
 
 
-def check_commit(
-    group: ClassicMembership, member_id: str, instance_id: str | None, generation_id: int, now: TimePoint
-) -> None:
-    """Whether this member may commit offsets now (OffsetCommit). Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
+def check_commit(group: ClassicMembership, by: Committer, now: TimePoint) -> None:
+    """Whether `by` may commit offsets now (OffsetCommit). Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
     UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID.
 
     Generation -1 is a simple consumer or an administrator: allowed while the group has no members. The client may name
     a member: clients that make their member ids themselves do (KIP-1082).
     """
     check_alive(group)
-    if generation_id < 0 and group.state is EMPTY:
+    if by.generation_id < 0 and group.state is EMPTY:
         return
-    if generation_id < 0 and not member_id and instance_id is None:
+    if by.generation_id < 0 and by.is_anonymous:
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"{group.group_id} has members, so only they may commit: stop them first, or commit as one of them",
         )
-    member = _current_member(group, member_id, instance_id, generation_id)
+    member = _current_member(group, by.member_id, by.instance_id, by.generation_id)
     member.expires_ms = now.monotonic_ms + member.session_timeout_ms
     if group.state is COMPLETING:
         raise rebalancing(group)
 
 
-def check_commit_in_transaction(
-    group: ClassicMembership, member_id: str, instance_id: str | None, generation_id: int
-) -> None:
-    """Whether this member may commit offsets as part of a transaction (TxnOffsetCommit). Raises
+def check_commit_in_transaction(group: ClassicMembership, by: Committer) -> None:
+    """Whether `by` may commit offsets as part of a transaction (TxnOffsetCommit). Raises
     COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
 
     Those who do not say who they are (before KIP-447) may in any state of the group; those who do may also during a
     rebalance, as long as the next generation has not begun.
     """
     check_alive(group)
-    if generation_id < 0 and group.state is EMPTY:
+    if by.generation_id < 0 and group.state is EMPTY:
         return
-    if generation_id >= 0 or member_id or instance_id is not None:
-        _current_member(group, member_id, instance_id, generation_id)
+    if by.generation_id >= 0 or not by.is_anonymous:
+        _current_member(group, by.member_id, by.instance_id, by.generation_id)
 
 
 # --- timeouts --------------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ from semel_broker.groups.group import Group
 from semel_broker.groups.host import GroupHost
 from semel_broker.groups.offsets.model import OffsetRecord
 from semel_broker.groups.requests import (
+    Committer,
     Join,
     Joined,
     KindChangedError,
@@ -381,24 +382,13 @@ class ConsumerGroups:
 
     # --- offsets ---
 
-    def check_commit(
-        self,
-        group: Group,
-        records: Sequence[OffsetRecord],
-        member_id: str,
-        instance_id: str | None,
-        generation_id: int,
-        *,
-        has_epochs: bool,
-    ) -> None:
-        joins = self._is_joining(group.group_id, member_id)
+    def check_commit(self, group: Group, records: Sequence[OffsetRecord], by: Committer) -> None:
+        joins = self._is_joining(group.group_id, by.member_id)
         joining_for = [(record.topic, record.partition) for record in records] if joins else None
-        state.check_commit(_consumer(group), member_id, instance_id, generation_id, joining_for, has_epochs=has_epochs)
+        state.check_commit(_consumer(group), by, joining_for)
 
-    def check_commit_in_transaction(
-        self, group: Group, member_id: str, instance_id: str | None, generation_id: int
-    ) -> None:
-        state.check_commit(_consumer(group), member_id, instance_id, generation_id, in_transaction=True)
+    def check_commit_in_transaction(self, group: Group, by: Committer) -> None:
+        state.check_commit(_consumer(group), by, in_transaction=True)
 
     def check_fetch(self, group: Group, member_id: str, epoch: int) -> None:
         """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""

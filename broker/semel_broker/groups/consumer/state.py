@@ -44,6 +44,7 @@ from semel_broker.groups.consumer.requests import (
     HeartbeatAnswer,
     HeartbeatDecision,
 )
+from semel_broker.groups.requests import Committer
 from semel_broker.regex import compiled
 from semel_broker.scheduling.turns import ELEMENTS_PER_STEP
 
@@ -176,32 +177,29 @@ def check_member_epoch(group: ConsumerGroup, member_id: str, instance_id: str | 
 
 def check_commit(
     group: ConsumerGroup,
-    member_id: str,
-    instance_id: str | None,
-    epoch: int,
+    by: Committer,
     joining_for: Iterable[tuple[str, int]] | None = None,
     *,
     in_transaction: bool = False,
-    has_epochs: bool = True,
 ) -> None:
-    """Whether offsets may be committed now. `joining_for`: the member is between JoinGroup and SyncGroup, and commits
-    offsets of these partitions (topic, partition); None: it is not. `has_epochs`: whether the request's version has
-    member epochs. Raises as `check_member_epoch`, and UNSUPPORTED_VERSION.
+    """Whether `by` may commit offsets now. `joining_for`: the member is between JoinGroup and SyncGroup, and commits
+    offsets of these partitions (topic, partition); None: it is not. Raises as `check_member_epoch`, and
+    UNSUPPORTED_VERSION.
 
     A negative epoch is a simple consumer or an administrator: allowed while the group has no members, and in a
     transaction that does not name a member.
     """
-    is_anonymous = not member_id and instance_id is None
-    if epoch < 0 and (not group.members or (in_transaction and is_anonymous)):
+    epoch = by.generation_id
+    if epoch < 0 and (not group.members or (in_transaction and by.is_anonymous)):
         return
-    if not has_epochs and identified(group, member_id, instance_id).classic is None:
+    if not by.has_epochs and identified(group, by.member_id, by.instance_id).classic is None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"{member_id} uses group.protocol=consumer: commit with OffsetCommit v9 or later",
+            f"{by.member_id} uses group.protocol=consumer: commit with OffsetCommit v9 or later",
         )
     if joining_for is not None:
-        epoch = _known_generation(group, member_id, epoch, joining_for)
-    check_member_epoch(group, member_id, instance_id, epoch)
+        epoch = _known_generation(group, by.member_id, epoch, joining_for)
+    check_member_epoch(group, by.member_id, by.instance_id, epoch)
 
 
 def _known_generation(group: ConsumerGroup, member_id: str, epoch: int, named: Iterable[tuple[str, int]]) -> int:

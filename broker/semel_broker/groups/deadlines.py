@@ -101,6 +101,7 @@ class Alarm:
             if self._timer_ms <= next_ms:
                 return
             self._timer.cancel()
+        assert self._timer is None or self._timer_ms > next_ms
         delay_ms = max(next_ms - self._checks.monotonic_ms(), 1)
         self._timer_ms = next_ms
         self._timer = get_running_loop().call_later(delay_ms / 1000, self._ring)

@@ -60,6 +60,7 @@ class GroupHost:
 
     def remove(self, group: Group) -> None:
         """Remove the group from the table."""
+        assert group.membership.is_empty, group.group_id
         group.membership.end(self.context.world.now_ms())
         if self.groups.get(group.group_id) is group:
             del self.groups[group.group_id]
@@ -85,6 +86,7 @@ class GroupHost:
 
     def unlock(self, group: Group) -> None:
         """Give the lock to the next request."""
+        assert group.lock.is_taken, group.group_id
         group.changing_to = ""
         calls, group.after_change = group.after_change, []
         for call in calls:
@@ -98,6 +100,7 @@ class GroupHost:
     def carry_out(self, group: Group, effects: Effects, kind: Kind | None = None) -> None:
         """Carry out the effects of a decision, in the order that `Effects` says. `kind`: the one that has decided, if
         the group is to become one of that kind."""
+        assert kind is None or kind.name == group.changing_to, (group.group_id, group.changing_to)
         if effects.cause:
             count(self.context.counters.rebalances, effects.cause)
         for answer in effects.answers:

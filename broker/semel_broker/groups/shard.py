@@ -52,6 +52,7 @@ class GroupShard(Shard):
     # --- life ---
 
     async def _load(self) -> None:
+        assert not self.groups, self.index
         replay = GroupReplay()
         await self.host.journal.replay(partial(replay.take, self.index))
         self.groups.update(replay.groups(self.host.now(), self._grace_ms))
@@ -290,6 +291,7 @@ class GroupShard(Shard):
             group = self._known(group_id)
             if not group.membership.is_empty:
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: stop them first")
+            assert group.lock.is_taken, group_id
             portion = self.offset_store.partitions(group, DELETED_AT_ONCE + 1)
             if len(portion) <= DELETED_AT_ONCE:
                 break

@@ -27,7 +27,7 @@ from semel_broker.txn.model.group_metadata import (
     OPEN,
     TransactionGroup,
     check_step,
-    check_transition,
+    check_successor,
 )
 from semel_broker.txn.model.group_records import group_row
 from semel_broker.txn.model.group_state import Members, TransactionGroupDecision
@@ -62,7 +62,7 @@ class GroupSlot:
 
     def apply(self, metadata: TransactionGroup) -> None:
         """Put durable metadata into effect. A tombstone forgets the group."""
-        check_transition(None if self.metadata is None else self.metadata.state, metadata.state)
+        check_successor(self.metadata, metadata)
         self.metadata = self.newest = None if metadata.state is DEAD else metadata
 
 

@@ -207,6 +207,7 @@ class TransactionShard(Shard):
         rows = []
         for slot in slots:
             assert slot.metadata is not None
+            assert slot.lock.is_taken, slot.key
             rows.append((slot, state.expire(slot.metadata, now_ms, expiration_ms, self._context.me)))
         await self._journal.append([row_of(dead) for _, dead in rows]).durable()
         for slot, dead in rows:
@@ -292,6 +293,7 @@ class TransactionShard(Shard):
 
     def write_markers(self, slot: TransactionSlot, txn: TransactionMetadata) -> None:
         """Send the outcome to every partition of the transaction; complete it when each has its marker."""
+        assert txn.is_prepared, txn.state
         done = partial(self._complete, slot, txn)
         if not txn.partitions:
             done()
@@ -339,6 +341,7 @@ class TransactionShard(Shard):
     async def _load(self) -> None:
         if self._is_read:
             return
+        assert not len(self.slots), self.index
         replay = TransactionReplay()
         await self._journal.replay(replay.take)
         for at, txn in enumerate(replay.transactions()):

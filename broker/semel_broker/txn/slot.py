@@ -18,8 +18,8 @@ from semel_broker.answers import CloseConnectionError
 from semel_broker.coordination.engine import FifoLock
 from semel_broker.coordination.lru_table import LruTable
 from semel_broker.txn.model.identity import ProducerIdentity
-from semel_broker.txn.model.metadata import TransactionMetadata
-from semel_broker.txn.model.state import check_transition
+from semel_broker.txn.model.metadata import DEAD, TransactionMetadata
+from semel_broker.txn.model.state import check_successor
 
 LEFT_MAX = 8
 """Connections remembered as left by their producer. A late request over an older one is not recognised."""
@@ -62,7 +62,7 @@ class TransactionSlot:
 
     def apply(self, metadata: TransactionMetadata) -> None:
         """Put durable metadata into effect; the same live and on replay."""
-        check_transition(None if self.metadata is None else self.metadata.state, metadata.state)
+        check_successor(self.metadata, metadata)
         self.metadata = metadata
         if self._completed is not None and not metadata.is_prepared:
             if not self._completed.done():
@@ -71,6 +71,8 @@ class TransactionSlot:
 
     def drop(self) -> None:
         """Forget the id. The request that has the lock still has to leave the slot."""
+        assert self.lock.is_taken, self.key
+        assert self.metadata is None or self.metadata.state is DEAD, self.metadata
         self.metadata = None
 
     # --- completion ---
@@ -83,8 +85,9 @@ class TransactionSlot:
     def completion(self) -> Future[bool]:
         """Done once the transaction that is being ended is complete (True), or once this broker gives up (False).
 
-        Only the request that has the lock calls this.
+        Several requests may wait for it: the one that has the lock, and the one that ends a step of the id's group.
         """
+        assert self.is_being_ended, self.metadata
         if self._completed is None or self._completed.done():
             self._completed = get_running_loop().create_future()
         return self._completed

@@ -17,7 +17,7 @@ from semel_broker.txn.model.group_metadata import (
     TransactionGroup,
     TransactionGroupState,
     check_step,
-    check_transition,
+    check_successor,
 )
 from semel_broker.txn.model.group_records import group_key_of, group_of_row, group_row
 from semel_broker.txn.model.group_state import NO_FRESH_IDS, Begin, Decide, TransactionGroupDecision
@@ -127,17 +127,33 @@ def states(decision: TransactionGroupDecision) -> dict[str, TransactionState]:
 def test_only_the_transitions_of_the_table_are_made(
     before: TransactionGroupState, after: TransactionGroupState
 ) -> None:
+    then = group(after, epoch=3 + (after is OPEN), decided_epoch=3)
     if after in NEXT[before]:
-        check_transition(before, after)
+        check_successor(group(before), then)
     else:
         with pytest.raises(AssertionError):
-            check_transition(before, after)
+            check_successor(group(before), then)
 
 
 def test_a_group_comes_to_be_by_being_begun() -> None:
-    check_transition(None, OPEN)
+    check_successor(None, group(OPEN))
     with pytest.raises(AssertionError):
-        check_transition(None, COMMITTED)
+        check_successor(None, group(COMMITTED))
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        group(COMMITTED, epoch=4),
+        group(OPEN, epoch=3),
+        group(OPEN, epoch=5),
+        group(COMMITTED, name="other"),
+        group(ABORTED, decided_epoch=1),
+    ],
+)
+def test_a_group_that_cannot_follow_is_a_bug(then: TransactionGroup) -> None:
+    with pytest.raises(AssertionError):
+        check_successor(group(OPEN), then)
 
 
 # --- begin ---

@@ -158,13 +158,30 @@ def test_every_step_is_in_the_table() -> None:
             lambda before=before: state.expire(before, NOW, 1, BROKER) if before.state in BETWEEN else None,
         ):
             if code_of(act) is OK and (then := act()) is not None:  # type: ignore[no-untyped-call]
-                state.check_transition(in_state, then.state)
+                state.check_successor(before, then)
                 taken.add((in_state, then.state))
     taken.add((PREPARE_EPOCH_FENCE, state.taken_over(txn(PREPARE_EPOCH_FENCE), NOW, BROKER).state))
     table = {(before, after) for before, follows in NEXT.items() for after in follows}
     assert table - taken == {(ONGOING, PREPARE_EPOCH_FENCE)}, "another coordinator's"
+
+
+@pytest.mark.parametrize(
+    ("before", "then"),
+    [
+        (txn(DEAD), txn(EMPTY)),
+        (None, txn(ONGOING)),
+        (txn(ONGOING), replace(txn(ONGOING), transactional_id="other")),
+        (txn(ONGOING), replace(txn(ONGOING), producer_epoch=2)),
+        (txn(ONGOING), replace(txn(PREPARE_COMMIT), partitions={B: None})),
+        (txn(ONGOING), replace(txn(ONGOING), partitions={})),
+        (txn(ONGOING), replace(txn(ONGOING), start_ms=NOW + 1)),
+        (txn(PREPARE_COMMIT), replace(txn(COMPLETE_COMMIT), partitions={A: None})),
+        (txn(PREPARE_COMMIT), replace(txn(COMPLETE_COMMIT), next_producer_id=8)),
+    ],
+)
+def test_metadata_that_cannot_follow_is_a_bug(before: TransactionMetadata | None, then: TransactionMetadata) -> None:
     with pytest.raises(AssertionError):
-        state.check_transition(DEAD, EMPTY)
+        state.check_successor(before, then)
 
 
 # --- initialising --------------------------------------------------------------------------------------------

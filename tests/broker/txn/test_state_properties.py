@@ -33,7 +33,7 @@ class OneTransactionalId(RuleBasedStateMachine):
     def take(self, step: TransactionStep) -> None:
         if step.then is not None:
             if self.txn is not None:
-                state.check_transition(self.txn.state, step.then.state)
+                state.check_successor(self.txn, step.then)
                 epochs = (self.txn.identity, step.then.identity)
                 assert epochs[0].producer_id != epochs[1].producer_id or epochs[0].epoch <= epochs[1].epoch
             self.txn = step.then

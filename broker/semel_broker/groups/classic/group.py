@@ -157,11 +157,14 @@ class ClassicMembership(msgspec.Struct, kw_only=True):
 
     def remove(self, member: ClassicMember) -> None:
         """Remove `member`; if it was the leader, the longest-standing member leads."""
+        assert self.members[member.member_id] is member
         del self.members[member.member_id]
         if member.instance_id is not None:
+            assert self.static_members[member.instance_id] == member.member_id
             del self.static_members[member.instance_id]
         self._count(member.protocols, -1)
         self.joining_count -= member.joining is not None
+        assert 0 <= self.joining_count <= len(self.members), self.group_id
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
 
@@ -174,6 +177,7 @@ class ClassicMembership(msgspec.Struct, kw_only=True):
         """Put members into a group that has none; they go on. Without a `leader` they have to join again."""
         assert not self.members
         for member in members:
+            assert member.joining is None, "a member of a record waits for nothing"
             self.add(member)
         self.protocol = protocol
         self.leader = leader if leader in self.members else next(iter(self.members), None)
@@ -186,6 +190,7 @@ class ClassicMembership(msgspec.Struct, kw_only=True):
         self.members = {(member_id if key == old_id else key): value for key, value in self.members.items()}
         member.member_id = member_id
         if member.instance_id is not None:
+            assert self.static_members[member.instance_id] == old_id
             self.static_members[member.instance_id] = member_id
         if self.leader == old_id:
             self.leader = member_id
@@ -197,6 +202,7 @@ class ClassicMembership(msgspec.Struct, kw_only=True):
 
     def set_joining(self, member: ClassicMember, to: object | None) -> object | None:
         """Set the future of `member`'s join (None: no request waits); returns the previous one."""
+        assert self.members[member.member_id] is member
         before, member.joining = member.joining, to
         self.joining_count += (to is not None) - (before is not None)
         return before
@@ -245,6 +251,7 @@ class ClassicMembership(msgspec.Struct, kw_only=True):
     def _count(self, protocols: Protocols, by: int) -> None:
         for name in dict.fromkeys(name for name, _ in protocols):
             self.supported[name] = self.supported.get(name, 0) + by
+            assert self.supported[name] >= 0, (self.group_id, name)
             if not self.supported[name]:
                 del self.supported[name]
 

@@ -290,6 +290,7 @@ def complete_if_ready(transition: Transition) -> None:
 def complete(transition: Transition) -> None:
     """Begin the next generation with the members that have joined. Static members stay until their sessions end."""
     group, now = transition.group, transition.now
+    assert group.state is PREPARING, group.state
     missing = [member for member in group.members.values() if member.joining is None and member.instance_id is None]
     for member in missing:
         group.remove(member)
@@ -305,6 +306,7 @@ def complete(transition: Transition) -> None:
         transition.change = Empty(group.generation_id)
         return
     _elect(group)
+    assert group.leader in group.members, group.group_id
     group.protocol = group.choose_protocol()
     group.enter(COMPLETING, now.wall_ms)
     group.deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
@@ -524,6 +526,7 @@ def apply(group: ClassicMembership, change: Change, now: TimePoint, rules: Class
 
     Raises nothing: an error would be one of the journal, whose other rows are durable, too.
     """
+    assert change.generation_id <= group.generation_id, (group.group_id, change.generation_id, group.generation_id)
     transition = Transition(group=group, now=now, rules=rules)
     if isinstance(change, Replace):
         owner_id = group.static_members.get(change.ask.instance_id or "")

@@ -66,6 +66,7 @@ def uniform(subscribers: Subscribers, topics: Topics) -> dict[str, TopicIdPartit
     by_readers = _readers(subscribers, topics)
     for members in sorted(by_readers, key=len):  # partitions with the least choice first
         _give_out(members, by_readers[members], topics, owner, owned)
+    assert sum(map(len, owned.values())) == len(owner), "each partition has one owner"
     while sum(_balance(members, set(topic_ids), owned, subscribers) for members, topic_ids in by_readers.items()):
         pass
     return {member_id: frozenset(places) for member_id, places in owned.items()}

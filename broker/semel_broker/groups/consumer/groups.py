@@ -150,6 +150,7 @@ class ConsumerGroups:
         if isinstance(change, Upgrade):
             classic = group.of(ClassicMembership)
             assert classic is not None
+            assert group.changing_to == CONSUMER, group.group_id
             # A later record of a key replaces an earlier one, so one batch may have both.
             former = [group_tombstone(group.group_id)] if classic.generation_id or classic.protocol_type else []
             return ChangeRecords(
@@ -292,6 +293,7 @@ class ConsumerGroups:
         self._host.shard.check()
         classic = group.of(ClassicMembership)
         assert classic is not None
+        assert group.changing_to == CONSUMER, group.group_id
         carried = migration.upgraded(classic, catalog)
         for change in carried:
             consumer.apply(change)
@@ -451,6 +453,7 @@ class ConsumerGroups:
     ) -> MemberSession:
         """The session starts again; what the member has to do keeps its deadline."""
         consumer = _consumer(group)
+        assert member_id in consumer.members, (group.group_id, member_id)
         now_ms = self._host.monotonic_ms()
         key = group.group_id, member_id
         session = self._sessions.get(key)
@@ -551,6 +554,7 @@ class ConsumerGroups:
         """
         if not changes:
             return
+        assert group.lock.is_taken, group.group_id
         removed = [change.member_id for change in changes if isinstance(change, SetMember) and change.member is None]
         ending = [
             each for member_id in removed if (each := self._sessions.get((group.group_id, member_id))) is not None

@@ -73,6 +73,7 @@ def upgraded(group: ClassicMembership, catalog: Catalog) -> tuple[Change, ...]:
     assigned: dict[str, TopicIdPartitions] = {}
     for member_id, (_, named) in said.items():
         assigned[member_id] = _places(named, catalog) - taken
+        assert taken.isdisjoint(assigned[member_id]), member_id
         taken |= assigned[member_id]
     changes: list[Change] = [SetEpoch(group.generation_id), SetAssignmentEpoch(group.generation_id)]
     for member in members:
@@ -184,6 +185,7 @@ def downgraded(group: ConsumerGroup, generation_id: int, policy: str, size_max: 
     made = ClassicMembership(group_id=group.group_id, generation_id=generation_id)
     carried = [_classic_member(group, member, member.classic) for member in members if member.classic is not None]
     made.restore(carried, common[0], leader=None)
+    assert made.members.keys() == group.members.keys(), group.group_id
     return made
 
 

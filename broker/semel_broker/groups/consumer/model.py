@@ -209,8 +209,10 @@ class ConsumerGroup:
         """Put one change into effect. Changes with different keys may come in any order."""
         match change:
             case SetEpoch(epoch):
+                assert epoch is None or epoch >= self.epoch, (self.group_id, self.epoch, epoch)
                 self.epoch = epoch or 0
             case SetAssignmentEpoch(epoch):
+                assert epoch is None or epoch >= self.assignment_epoch, (self.group_id, self.assignment_epoch, epoch)
                 self.assignment_epoch = epoch or 0
             case SetTopics(topics):
                 self.topics = topics or {}
@@ -232,6 +234,7 @@ class ConsumerGroup:
             self.instances[member.instance_id] = member_id
 
     def _set_current(self, member_id: str, current: Current | None) -> None:
+        assert current is None or current.assigned.isdisjoint(current.revoking), (self.group_id, current)
         before = self.currents.get(member_id)
         for place in before.held if before is not None else ():
             if self.owners.get(place) == member_id:

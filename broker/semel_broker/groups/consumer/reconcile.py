@@ -39,10 +39,12 @@ def reconcile(
         return current.enter(
             MemberState.UNREVOKED, previous_epoch=current.epoch, epoch=epoch, assigned=kept, revoking=revoking
         )
+    assert kept <= target
     wanted = target - kept
     free = wanted
     if not owners.keys().isdisjoint(wanted):
         free = frozenset(place for place in wanted if owners.get(place, member_id) == member_id)
+    assert epoch <= assignment_epoch, (member_id, epoch, assignment_epoch)
     state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED
     if state is current.state and current.epoch == assignment_epoch and not free:
         return current

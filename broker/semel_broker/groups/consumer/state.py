@@ -104,8 +104,10 @@ def heartbeat(
         assign(draft, rules)
     if ask.epoch == JOIN:
         start_again(draft, ask.member_id, held)
+    assert draft.group.epoch == draft.group.assignment_epoch, group.group_id
     before = group.current(ask.member_id)
     current = step(draft, ask)
+    assert current.epoch <= draft.group.epoch, (group.group_id, current)
     is_news = current.assigned != before.assigned or (ask.owned is not None and ask.owned != current.assigned)
     says = ask.epoch != current.epoch or ask.is_full or is_news
     return draft.decision(
@@ -411,6 +413,7 @@ def assign(draft: Draft, rules: ConsumerRules) -> None:
     }
     assignor = ASSIGNORS[preferred_assignor(group, rules.assignors)]
     targets = assignor(subscribers, {facts.topic_id: facts.partition_count for facts in group.topics.values()})
+    assert targets.keys() == group.members.keys(), group.group_id
     for member_id, target in targets.items():
         if group.targets.get(member_id) != target:
             draft.put(SetTarget(member_id, target))

@@ -59,6 +59,7 @@ class GroupOffsets:
             self.commit(record.topic, record.partition, record.committed)
         elif (there := self._topics.get(record.topic)) is not None:
             self._count -= there.pop(record.partition, None) is not None
+            assert self._count >= 0, self._count
             if not there:
                 del self._topics[record.topic]
 
@@ -67,6 +68,7 @@ class GroupOffsets:
         partitions = self._topics.get(topic)
         if partitions is None:
             partitions = self._topics[topic] = {}
+        assert committed.offset >= 0, (topic, partition, committed)
         self._count += partition not in partitions
         partitions[partition] = committed
 

@@ -62,7 +62,8 @@ class PendingOffsets(Generic[K, V]):
         if held is None:
             held = self._held[key] = {}
             self._by_group.setdefault(self._group_of(key), {})[key] = None
-        held.pop(writer, None)
+        before = held.pop(writer, None)
+        assert before is None or before[0] <= position, (key, before, position)
         held[writer] = (position, value)
         self._keys.setdefault(writer, {})[key] = None
 

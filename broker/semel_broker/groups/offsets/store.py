@@ -103,6 +103,7 @@ class OffsetStore:
 
     def load(self, pending: PendingOffsets[Key, CommittedOffset]) -> None:
         """Take the offsets of open transactions that a replay has found."""
+        assert not self._is_loaded, self._journal.index
         self._pending = pending
         self._committed_count = sum(len(group.offsets) for group in self._groups.values())
         for group_id in pending.groups():
@@ -119,6 +120,7 @@ class OffsetStore:
             return
         self._journal.settle()  # rows before the marker take effect first
         decided = self._pending.end((self._journal.index, producer_id), commit)
+        assert commit or not decided, producer_id
         for group_id, found in groupby(decided, lambda each: each[0][0]):
             offsets = self._host.group_or_new(group_id).offsets
             self._committed_count -= len(offsets)
@@ -156,6 +158,8 @@ class OffsetStore:
 
     async def delete_group(self, group: Group) -> None:
         """Delete an empty group and its offsets, also those that open transactions have written."""
+        assert group.membership.is_empty, group.group_id
+        assert group.lock.is_taken, group.group_id
         doomed = [OffsetRecord(topic, partition, None) for topic, partition in self.partitions(group)]
         await self._store(*self._group_tombstones(group, doomed))
 

@@ -312,6 +312,7 @@ class MarkerChannel:
             if code:
                 self._warn("marker_not_needed", pending, code)
             self._forget(pending)
+            assert dispatch.missing > 0, dispatch.transactional_id
             dispatch.missing -= 1
             if not dispatch.missing:
                 dispatch.done()
@@ -322,6 +323,7 @@ class MarkerChannel:
             self._retry_later(pending, code)
 
     def _forget(self, pending: PendingMarker) -> None:
+        assert not pending.is_settled, (pending.dispatch.transactional_id, pending.partition)
         pending.is_settled = True
         if pending.timer is not None:
             pending.timer.cancel()

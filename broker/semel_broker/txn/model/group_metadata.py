@@ -83,9 +83,16 @@ class TransactionGroup(msgspec.Struct, frozen=True, kw_only=True):
         return f"step {self.epoch} was {how} at {moment_of(self.last_update_ms)}{note}"
 
 
-def check_transition(before: TransactionGroupState | None, after: TransactionGroupState) -> None:
-    """Assert that the table has this transition: a bug of ours otherwise."""
-    assert after in NEXT[before] if before is not None else after is OPEN, f"{before} -> {after}"
+def check_successor(before: TransactionGroup | None, then: TransactionGroup) -> None:
+    """Assert that `then` may follow `before`: a bug of ours otherwise."""
+    if before is None:
+        assert then.state is OPEN, then
+        return
+    assert then.name == before.name, (before, then)
+    assert then.state in NEXT[before.state], f"{before.state} -> {then.state}"
+    # Only a begin counts the step on, or else the driver of an earlier one could decide it.
+    assert then.epoch == before.epoch + (then.state is OPEN), (before, then)
+    assert then.decided_epoch >= before.decided_epoch, (before, then)
 
 
 def check_step(transactional_id: str, epoch: int, group: TransactionGroup | None) -> TransactionGroup:

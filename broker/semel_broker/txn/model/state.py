@@ -8,7 +8,7 @@ abandoned, everything behind it only repeats what it says:
     ONGOING             partitions are enrolled   EndTxn, InitProducerId, time out -> PREPARE_*
     PREPARE_*           the outcome is decided    each partition has its marker -> COMPLETE_*
 
-`metadata.NEXT` is the table of all transitions, and `check_transition` asserts it for each record, live and on replay.
+`metadata.NEXT` is the table of all transitions, and `check_successor` asserts it for each record.
 
 An epoch answers the question whose request this is. The producer with the present epoch owns the id. InitProducerId
 raises the epoch and so fences the former instance; with an open transaction, fence and abort are one record. With
@@ -49,7 +49,6 @@ from semel_broker.txn.model.metadata import (
     PREPARE_EPOCH_FENCE,
     TopicPartition,
     TransactionMetadata,
-    TransactionState,
 )
 from semel_broker.txn.model.refusals import concurrent, fenced, not_open, only_to_be_ended, only_with_its_group
 from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, TransactionStep
@@ -126,6 +125,7 @@ def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, 
     """The next epoch, or a fresh producer id once the epochs of this one are used up, or if it is not bound."""
     old = txn.identity
     new = (old.successor if is_bound else None) or _fresh(txn.transactional_id, fresh_id)
+    assert new.producer_id != old.producer_id or new.epoch > old.epoch, (old, new)
     line = _line_of(ask, now_ms).of(old, new)
     continues = txn.state is COMPLETE_ABORT and continues_last(txn.fences, line, began_ms=txn.start_ms)
     then = replace(
@@ -268,6 +268,7 @@ def _decided(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> 
 
 def prepared(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> TransactionMetadata:
     """The metadata of the decided end. Raises NeedsProducerIdError."""
+    assert txn.state is ONGOING or txn.state in BETWEEN, txn.state
     then = replace(
         txn,
         state=PREPARE_COMMIT if ask.commit else PREPARE_ABORT,
@@ -288,6 +289,7 @@ def prepared(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> 
 
 def fenced_and_aborted(txn: TransactionMetadata, line: FenceRecord, *, last_epoch: int = -1) -> TransactionMetadata:
     """The fence and the abort in one record: if the append fails, the next attempt decides the same."""
+    assert txn.state is ONGOING, txn.state
     new = txn.identity.fence
     then = replace(
         txn, state=PREPARE_ABORT, last_update_ms=line.at_ms, fences=noted(txn.fences, line.of(txn.identity, new))
@@ -297,6 +299,7 @@ def fenced_and_aborted(txn: TransactionMetadata, line: FenceRecord, *, last_epoc
 
 def _moved(txn: TransactionMetadata, new: ProducerIdentity, *, last_epoch: int) -> TransactionMetadata:
     """Continue as `new`. Markers carry the id that wrote the data, with an epoch that fences older ones."""
+    assert txn.is_prepared, txn.state
     if new.producer_id == txn.producer_id:
         return replace(
             txn, producer_epoch=new.epoch, last_producer_epoch=last_epoch, next_producer_id=-1, next_producer_epoch=-1
@@ -380,9 +383,24 @@ def taken_over(txn: TransactionMetadata, now_ms: int, by: ClientName) -> Transac
 # --- inside --------------------------------------------------------------------------------------------------
 
 
-def check_transition(before: TransactionState | None, after: TransactionState) -> None:
-    """Assert that the table has this transition: a bug of ours otherwise."""
-    assert before is None or after in NEXT[before], f"{before} -> {after}"
+def check_successor(before: TransactionMetadata | None, then: TransactionMetadata) -> None:
+    """Assert that `then` may follow `before`. Anything else is a bug of ours: this broker has made both, or has read
+    `before` from the log of another coordinator."""
+    if before is None:
+        assert then.state is EMPTY, then
+        return
+    assert then.transactional_id == before.transactional_id, (before, then)
+    assert then.state in NEXT[before.state], f"{before.state} -> {then.state}"
+    # The epoch goes forward only, or else a producer that was fenced could write again.
+    assert then.producer_id != before.producer_id or then.producer_epoch >= before.producer_epoch, (before, then)
+    if before.state is ONGOING:
+        # Each partition of the transaction gets a marker.
+        assert then.state is ONGOING or then.partitions == before.partitions, (before, then)
+        assert len(then.partitions) >= len(before.partitions), (before, then)
+        assert then.start_ms == before.start_ms, (before, then)
+    if then.state in BETWEEN:
+        assert not then.partitions, then
+        assert then.next_producer_id < 0, then
 
 
 def check_named(transactional_id: str) -> None:

@@ -60,6 +60,8 @@ class FakeCluster:
         """Of brokers whose disks hang: for how long, in ms."""
         self.sessions: dict[int, int] = {}
         """The length of the brokers' sessions in ms (of 9 s), for brokers with a shared store."""
+        self.is_store_away = False
+        """Whether the controller cannot reach the store: it does not know the reassignments."""
 
     @property
     def bootstrap(self) -> str:
@@ -275,6 +277,8 @@ class _Node(FakeBroker):
     ) -> moves.ListPartitionReassignmentsResponse:
         if not self.is_controller:
             return moves.ListPartitionReassignmentsResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        if self.cluster.is_store_away:
+            return moves.ListPartitionReassignmentsResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
         asked = request.topics
         named = (
             None if asked is None else [TopicPartition(t.name, index) for t in asked for index in t.partition_indexes]

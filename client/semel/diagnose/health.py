@@ -19,6 +19,8 @@ from semel.admin import (
 )
 from semel.errors import (
     ClusterAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -175,18 +177,19 @@ async def _least_in_sync(admin: Admin, topics: Sequence[TopicMetadata]) -> dict[
 async def moves_of(
     admin: Admin, cluster: ClusterDescription, *, must_know: bool = False
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """All reassignments in progress; none when the brokers do not serve the request or there is no controller, and when
-    the principal may not see them, unless `must_know`.
+    """All reassignments in progress; none when the brokers do not serve the request or there is no controller. Unless
+    `must_know` also none when the principal may not see them, or when there is no answer within 2 s: a controller that
+    cannot reach the cluster's store has none.
 
-    Raises ClusterAuthorizationFailedError.
+    Raises ClusterAuthorizationFailedError, KafkaConnectionError, KafkaTimeoutError.
     """
     if cluster.controller_id not in cluster.brokers:
         return {}
     try:
-        return await admin.list_partition_reassignments()
+        return await admin.list_partition_reassignments(timeout_ms=None if must_know else CHECK_TIMEOUT_MS)
     except UnsupportedVersionError:
         return {}
-    except ClusterAuthorizationFailedError:
+    except (ClusterAuthorizationFailedError, KafkaConnectionError, KafkaTimeoutError):
         if must_know:
             raise
         return {}

@@ -9,8 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 from click.testing import CliRunner, Result
 from client.fake_cluster import NOBODY, FakeCluster
+from semel import Admin
 from semel.cli.main import main
 from semel.cli.topic import reassign as moves
+from semel.diagnose import HealthVerdict, cluster_health, moves_of
+from semel.errors import KafkaTimeoutError
 from semel.structs import TopicPartition
 from semel_protocol.errors import ErrorCode
 
@@ -137,6 +140,18 @@ async def test_an_unreachable_store_is_distinguished_from_offline_brokers(
         "Start etcd; the brokers recover by themselves."
     )
     assert "Start broker" not in out
+
+
+async def test_a_store_that_has_just_gone_does_not_hold_up_what_is_known(cluster: FakeCluster) -> None:
+    """The brokers' sessions still run, so the moves of partitions are asked for, and no controller knows them."""
+    cluster.is_store_away = True
+    loop = asyncio.get_running_loop()
+    async with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        began = loop.time()
+        assert (await cluster_health(admin)).verdict is HealthVerdict.HEALTHY
+        assert loop.time() - began < 5
+        with pytest.raises(KafkaTimeoutError):
+            await moves_of(admin, await admin.describe_cluster(), must_know=True)
 
 
 async def test_one_broker_without_the_store_is_named(semel: ClusterShell, cluster: FakeCluster) -> None:

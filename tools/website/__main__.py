@@ -2,13 +2,14 @@
 
 The pages stay where the repository has them, with links that work there. This program copies them into build/docs under
 the same paths, and each file that they link to. So the same links work on the site. Tables that are made of the code
-come in at marked places (`tools/website/made`). zensical then writes build/site. A
-link that leads nowhere fails the build.
+come in at marked places (`tools/website/made`). zensical then writes build/site, and this program puts the index of its
+search in order (`tools/website/search.py`). A link that leads nowhere fails the build.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 from tools.website import ROOT
 from tools.website.file_map import file_map
 from tools.website.made import filled
+from tools.website.search import ordered
 
 BUILD = ROOT / "build"
 PAGES, SITE, CONFIG = BUILD / "docs", BUILD / "site", BUILD / "zensical.toml"
@@ -27,6 +29,19 @@ LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?=(?:#[^)\s]*)?\))")
 
 def main() -> int:
     """Build the site. With the argument `serve` it then serves the built pages on 127.0.0.1:8000."""
+    if failed := build():
+        return failed
+    print(f"the site is in {SITE.relative_to(ROOT)}; `make docs ARGS=serve` shows it")
+    if sys.argv[1:] != ["serve"]:
+        return 0
+    serve = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(SITE), "8000"]
+    with contextlib.suppress(KeyboardInterrupt):
+        return subprocess.run(serve, check=False).returncode
+    return 0
+
+
+def build() -> int:
+    """Build the site, and return zensical's status."""
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.rmtree(SITE, ignore_errors=True)
     for pattern in SOURCES:
@@ -36,19 +51,20 @@ def main() -> int:
     for source in (ROOT / "tools/website" / "api").glob("*.md"):
         _write(PAGES / "api" / source.name, source.read_text())
     _write(PAGES / "map.md", file_map())
+    _write(PAGES / "site.css", (ROOT / "tools/website" / "site.css").read_text())
     _write(CONFIG, (ROOT / "tools/website" / "zensical.toml").read_text())
     built = subprocess.run(
         [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", CONFIG], check=False
     )
-    if built.returncode:
-        return built.returncode
-    print(f"the site is in {SITE.relative_to(ROOT)}; `make docs ARGS=serve` shows it")
-    if sys.argv[1:] != ["serve"]:
-        return 0
-    serve = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(SITE), "8000"]
-    with contextlib.suppress(KeyboardInterrupt):
-        return subprocess.run(serve, check=False).returncode
-    return 0
+    if not built.returncode:
+        _order_the_index()
+    return built.returncode
+
+
+def _order_the_index() -> None:
+    index = SITE / "search.json"
+    pages = {f"{page.relative_to(PAGES).with_suffix('')}/": page.read_text() for page in PAGES.rglob("*.md")}
+    _write(index, json.dumps(ordered(json.loads(index.read_text()), pages), ensure_ascii=False))
 
 
 def _take(source: Path) -> None:

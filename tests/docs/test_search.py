@@ -24,7 +24,8 @@ WHY_NOT = NO_BUILDER or why_not()
 pytestmark = [
     pytest.mark.real_time,
     pytest.mark.thorough,
-    pytest.mark.xdist_group("site"),
+    pytest.mark.slow,
+    pytest.mark.timeout(1_800),
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
 ]
 FIRST = {
@@ -46,6 +47,12 @@ FIRST = {
     "semel_group_lag_seconds": ("docs/metrics/#semel_group_lag_seconds",),
 }
 """Words of a user -> the places that may be first."""
+TABLES = ("settings", "client-settings", "metrics")
+"""Pages with an address for each row."""
+BROKEN = """() => [...document.querySelectorAll(".settings td:first-child code")]
+    .filter((each) => each.getClientRects().length !== 1).map((each) => each.textContent)"""
+"""Names that stand on more than one line."""
+TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 ASK = """async (queries) => {
   const index = await (await fetch("search.json")).json();
   const worker = new Worker(JSON.parse(document.querySelector("#__config").textContent).search);
@@ -70,7 +77,7 @@ class Quiet(SimpleHTTPRequestHandler):
         """Write no line for a request."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def site() -> Iterator[str]:
     """The address of the built site."""
     assert build() == 0
@@ -80,35 +87,28 @@ def site() -> Iterator[str]:
         server.shutdown()
 
 
-async def test_words_of_a_user_find_the_right_place_first(site: str) -> None:
+async def test_the_site_finds_first_what_a_user_looks_for_and_shows_each_setting(site: str) -> None:
+    """One test for all of it: the site is built once, and by one process."""
+    each_row_has_its_place()
     async with chromium() as browser:
         page = await browser.new_page()
         await page.goto(site)
         found = await page.evaluate(ASK, list(FIRST))
-    wrong = {query: found[query][:3] for query, places in FIRST.items() if found[query][:1][0] not in places}
-    assert wrong == {}
+        assert {query: found[query][:3] for query, places in FIRST.items() if found[query][0] not in places} == {}
+        for width in (1360, 390):
+            await page.set_viewport_size({"width": width, "height": 900})
+            for name in TABLES:
+                await page.goto(f"{site}docs/{name}/")
+                assert await page.evaluate(BROKEN) == []
+                assert await page.evaluate(TOO_WIDE) <= 0, f"{name} at {width}"
 
 
-def test_each_setting_and_metric_has_its_place_in_the_index_and_on_its_page(site: str) -> None:
+def each_row_has_its_place() -> None:
+    """Check that each row of settings is on its page, and in the index of the search."""
     places = {entry["location"] for entry in json.loads((SITE / "search.json").read_text())["items"]}
-    for name in ("settings", "client-settings", "metrics"):
-        rows = list(ANCHORED_ROW.finditer((PAGES / f"docs/{name}.md").read_text()))
+    for name in TABLES:
+        rows = [row["anchor"] for row in ANCHORED_ROW.finditer((PAGES / f"docs/{name}.md").read_text())]
         html = (SITE / f"docs/{name}/index.html").read_text()
         assert len(rows) > 50
-        assert [row["anchor"] for row in rows if f'id="{row["anchor"]}"' not in html] == []
-        assert [row["anchor"] for row in rows if f"docs/{name}/#{row['anchor']}" not in places] == []
-
-
-@pytest.mark.parametrize("width", [1360, 390])
-async def test_names_of_settings_do_not_break(site: str, width: int) -> None:
-    async with chromium() as browser:
-        page = await browser.new_page(viewport={"width": width, "height": 900})
-        for name in ("settings", "client-settings", "metrics"):
-            await page.goto(f"{site}docs/{name}/")
-            broken = await page.evaluate(
-                """() => [...document.querySelectorAll(".settings td:first-child code")]
-                    .filter((each) => each.getClientRects().length !== 1).map((each) => each.textContent)"""
-            )
-            assert broken == []
-            wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert wide <= 0, f"{name} is {wide} px too wide"
+        assert [anchor for anchor in rows if f'id="{anchor}"' not in html] == []
+        assert [anchor for anchor in rows if f"docs/{name}/#{anchor}" not in places] == []

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tools.website import ROOT
 from tools.website.file_map import file_map
+from tools.website.links import with_proposals, with_repository
 from tools.website.made import filled
 from tools.website.search import ordered
 
@@ -52,7 +53,8 @@ def build() -> int:
         _write(PAGES / "api" / source.name, source.read_text())
     _write(PAGES / "map.md", file_map())
     _write(PAGES / "site.css", (ROOT / "tools/website" / "site.css").read_text())
-    _write(CONFIG, (ROOT / "tools/website" / "zensical.toml").read_text())
+    config = (ROOT / "tools/website" / "zensical.toml").read_text()
+    _write(CONFIG, with_repository(config, (ROOT / "pyproject.toml").read_text()))
     built = subprocess.run(
         [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", CONFIG], check=False
     )
@@ -72,7 +74,8 @@ def _take(source: Path) -> None:
     if source.suffix != ".md":
         _copy(source)
         return
-    _write(_place(source), LINK.sub(lambda found: _link(source, found["path"]), filled(source.read_text())))
+    page = LINK.sub(lambda found: _link(source, found["path"]), filled(source.read_text()))
+    _write(_place(source), with_proposals(page))
 
 
 def _link(page: Path, path: str) -> str:

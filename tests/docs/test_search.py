@@ -37,7 +37,7 @@ FIRST = {
     "certificate": ("docs/security/#certificates",),
     "TLS": ("docs/security/#tls-between-clients-and-brokers",),
     "exactly once spark": ("docs/spark/#exactly-once-from-spark-writing",),
-    "testcontainers": ("docs/replace-testcontainers/", "docs/docker/#testcontainers-and-workflows"),
+    "testcontainers": ("docs/replace-testcontainers/", "docs/docker/#workflows-and-testcontainers"),
     "docker compose": ("docs/docker/#docker-compose-a-broker-beside-your-application",),
     "offset reset": ("docs/client-settings/#auto_offset_reset",),
     "quota": ("docs/quotas/",),

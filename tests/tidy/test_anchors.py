@@ -12,22 +12,22 @@ from tools.website.search import ordered
 
 TABLE = """## Brokers
 
-| setting | default |
-|---|---|
-| `log.dir` | `a` |
-| `retention` | `b` |
+| setting | default | what it does |
+|---|---|---|
+| `log.dir` | `a` | a place |
+| `retention` | `b` | a time |
 
 ## Some topics
 
-| setting | default |
-|---|---|
-| `retention` | `c` |
+| setting | default | what it does |
+|---|---|---|
+| `retention` | `c` | a time |
 """
 
 
 def test_a_row_has_the_address_of_its_name() -> None:
     part = anchored(TABLE)
-    assert "| [`log.dir`](#log.dir){ #log.dir } | `a` |" in part
+    assert "| [`log.dir`](#log.dir){ #log.dir } | `a` | a place |" in part
     assert anchors(part) == {"log.dir", "retention", "some-topics.retention"}
     assert part.count('<div class="settings" markdown="1">') == part.count("</div>") == 2
 
@@ -71,4 +71,4 @@ def test_the_index_has_a_users_pages_first_and_an_entry_for_each_row() -> None:
         "other/",
     ]
     assert items[0]["text"] == "first "
-    assert (items[1]["title"], items[1]["text"]) == ("log.dir", "a")
+    assert (items[1]["title"], items[1]["text"]) == ("log.dir", "a place (a)")

@@ -37,9 +37,10 @@ def ordered(index: dict[str, Any], pages: Mapping[str, str]) -> dict[str, Any]:
 
 def _rows(page: Entry, text: str) -> Iterator[Entry]:
     for row in ANCHORED_ROW.finditer(text):
-        words = re.sub(r"[`*|\\]", "", row["rest"])
+        *facts, about = (re.sub(r"[`*\\]", "", cell).strip() for cell in row["rest"].split(" | "))
+        short = ", ".join(fact for fact in facts if fact)
         location = f"{page['location']}#{row['anchor']}"
-        yield {**page, "location": location, "level": 4, "title": row["name"], "text": words.strip()}
+        yield {**page, "location": location, "level": 4, "title": row["name"], "text": f"{about} ({short})"}
 
 
 def _shelf(entry: Entry) -> int:

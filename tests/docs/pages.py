@@ -27,7 +27,7 @@ ENDED = f'ended() {{ local status=$?; echo "#### status $status"; echo "{MARK}";
 """Between two commands. The second sees the status of the first in `$?`."""
 STATUS = re.compile(r"^#### status (\d+)\n", re.M)
 PATIENT = ".patient.properties"
-WAITING = re.compile(r"^waiting for \S+: connection refused\n", re.M)
+WAITING = re.compile(r"^waiting for \S+: connection refused.*\n", re.M)
 HERE_DOCUMENT = re.compile(r"<<-?\s*'?(\w+)'?")
 PROGRAMS = str(Path(sys.executable).parent)
 PLAIN_PROGRAMS = os.environ.get("SEMEL_TYPED_WITH", PROGRAMS)

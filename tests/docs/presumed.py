@@ -159,6 +159,11 @@ PRESUMED = {
         first="",
         replace={"from faststream.kafka import KafkaBroker": "import aiokafka; assert aiokafka is semel.aiokafka"},
     ),
+    "docs/operating.md": Presumed(
+        first=SERVE + "semel topic create orders\necho kettle | semel produce orders\n"
+        "semel consume orders --group billing --from-beginning --max-records 1\n",
+    ),
+    "docs/settings.md": Presumed(first=SERVE + "semel topic create orders\n"),
     "docs/pipelines.md": Presumed(
         first=SERVE
         + "semel topic create flights\n"

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from docs.blocks import ROOT
+
+from tools.website.made import MARKED, made
+from tools.website.made.anchors import anchors
+from tools.website.search import SECOND_SHELF
 
 SITE = tomllib.loads((ROOT / "tools/website" / "zensical.toml").read_text())["project"]
 MADE = {"map.md"}
@@ -37,16 +42,34 @@ def test_each_link_of_the_documents_leads_somewhere() -> None:
 
 
 def test_headings_are_named_as_links_name_them() -> None:
-    assert "what-this-protects-and-what-it-does-not" in headings(ROOT / "docs/security.md")
+    assert "known-bugs-and-their-tests" in headings(ROOT / "docs/security.md")
     assert "no-such-heading" not in headings(ROOT / "docs/security.md")
 
 
+@cache
 def headings(page: Path) -> set[str]:
-    """The names of a page's headings in links."""
+    """The names of a page's headings in links, and those of rows that the site has."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
-    return {
+    rows = {anchor for mark in MARKED.finditer(text) for anchor in anchors(made(mark["name"]))}
+    return rows | {
         re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", text, re.M)
     }
+
+
+def test_rows_of_settings_are_named_as_links_name_them() -> None:
+    assert {"log.retention.ms", "retention.ms", "min.insync.replicas", "topics.min.insync.replicas"} <= headings(
+        ROOT / "docs/settings.md"
+    )
+    assert "linger_ms" in headings(ROOT / "docs/client-settings.md")
+    assert "semel_group_lag_seconds" in headings(ROOT / "docs/metrics.md")
+
+
+def test_the_site_has_two_shelves_and_a_user_needs_the_first() -> None:
+    first, second = SITE["nav"]
+    assert [*first, *second] == ["Use it", SECOND_SHELF]
+    inside = set(_pages([second]))
+    assert {"docs/proof.md", "docs/ablations.md", "docs/compatibility.md", "docs/figures.md"} < inside
+    assert not {page for page in inside if page.startswith("api/")}
 
 
 def test_the_navigation_of_the_site_names_every_page_once() -> None:

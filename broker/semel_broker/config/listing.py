@@ -11,7 +11,24 @@ from semel_broker.config.topic_configs import TOPIC_SETTINGS
 
 WIDTH = 100
 
-BROKERS = "## Brokers\n\n"
+TABLES_OF_BROKERS = {
+    "Identity, disk and addresses": "node.id",
+    "Metrics of the broker": "metrics.listener",
+    "TLS": "ssl.keystore.type",
+    "SASL and users": "sasl.enabled.mechanisms",
+    "Connections and requests": "broker.rack",
+    "Authorization and audit log": "authorizer.class.name",
+    "The cluster and its store": "etcd.endpoints",
+    "Replication and leaders": "broker.session.timeout.ms",
+    "Windows of quotas": "quota.window.num",
+    "Durability and new topics": "durability",
+    "Logs: size, retention, timestamps": "log.segment.bytes",
+    "Compaction": "log.cleaner.enable",
+    "Producers": "producer.id.expiration.ms",
+    "Consumer groups and offsets": "group.min.session.timeout.ms",
+    "Transactions": "transaction.version",
+}
+"""Title of a table -> its first setting. The others follow in the order of `BrokerSettings`."""
 
 TOPICS = """
 ## Topics
@@ -70,11 +87,23 @@ def _wrapped(text: str) -> Iterator[str]:
 
 def as_markdown() -> str:
     """All settings as Markdown tables."""
-    brokers = _table("default", map(_broker_row, BROKER_SETTINGS.values()))
+    brokers = "\n".join(
+        f"### {title}\n\n{_table('default', map(_broker_row, settings))}" for title, settings in by_topic().items()
+    )
     topics = _table("the broker's", map(_topic_row, TOPIC_SETTINGS.values()))
     groups = _table("the broker's", map(_topic_row, GROUP_SETTINGS.values()))
     pushes = _table("default", map(_broker_row, CLIENT_METRICS_SETTINGS.values()))
-    return BROKERS + brokers + TOPICS + topics + GROUPS + groups + CLIENT_METRICS + pushes
+    return "## Brokers\n\n" + brokers + TOPICS + topics + GROUPS + groups + CLIENT_METRICS + pushes
+
+
+def by_topic() -> dict[str, list[Setting]]:
+    """Return the settings of brokers under the title of their table."""
+    title, first = "", {name: title for title, name in TABLES_OF_BROKERS.items()}
+    found: dict[str, list[Setting]] = {}
+    for name, setting in BROKER_SETTINGS.items():
+        title = first.get(name, title)
+        found.setdefault(title, []).append(setting)
+    return found
 
 
 def _table(column: str, rows: Iterable[str]) -> str:

@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable
 from importlib import import_module
 
+from tools.website.made.anchors import anchored
+
 PARTS = {
     "ablations": "sim.ablations.record:part",
     "authorization": "tools.website.made.authorization:requests",
@@ -33,6 +35,8 @@ PARTS = {
     "strangers": "tools.website.made.compatibility:strangers",
 }
 """Name of a part -> module and function that return it as Markdown."""
+ANCHORED = {"client-settings", "metrics", "settings"}
+"""Parts whose rows have addresses."""
 MARKED = re.compile(r"^<!-- made: (?P<name>[a-z-]+) -->\n(?P<instead>.*?)^<!-- end -->\n", re.M | re.S)
 
 
@@ -40,7 +44,8 @@ def made(name: str) -> str:
     """Return a part as Markdown, with a line feed at its end. Raises KeyError for an unknown name."""
     module, _, function = PARTS[name].partition(":")
     make: Callable[[], str] = getattr(import_module(module), function)
-    return make().strip("\n") + "\n"
+    part = make().strip("\n") + "\n"
+    return anchored(part) if name in ANCHORED else part
 
 
 def filled(page: str) -> str:

@@ -31,7 +31,9 @@ PARTITIONS = 20
 SWEEP_S = 6.0
 CHANGED_S = 110.0
 LOOK_S = 0.05
-CUT_OFF_RECORDS = 200
+CUT_OFF_RECORDS = 60
+"""Records while the other brokers stand still. That must end before their sessions do (6 s): else broker 1 alone is
+left in the ISR, and once it is dead no other broker may lead."""
 
 
 class ThreeMeasuredBrokers(MeasuredCluster):

@@ -117,10 +117,12 @@ def _record(fetched: pa.RecordBatch, row: int) -> ConsumerRecord[bytes | None, b
     found = fetched.slice(row, 1)
     timestamp = found["timestamp"].cast(pa.int64())
     (fields,) = found.set_column(3, "timestamp", timestamp).to_pylist()
-    sizes = [-1 if fields[name] is None else len(fields[name]) for name in ("key", "value")]
+    key, value = fields["key"], fields["value"]
+    key_size, value_size = (-1 if data is None else len(data) for data in (key, value))
+    headers = tuple((each["key"], each["value"]) for each in fields["headers"])
     return ConsumerRecord(
         fields["topic"], fields["partition"], fields["offset"], fields["timestamp"], fields["timestamp_type"],
-        fields["key"], fields["value"], None, *sizes, tuple((each["key"], each["value"]) for each in fields["headers"]),
+        key, value, None, key_size, value_size, headers,
     )  # fmt: skip
 
 

@@ -89,8 +89,8 @@ class ObjectColumn:
         self._declared = declared is not None
 
     def array(self, objects: Sequence[Any]) -> pa.Array:
-        """The column of these values. Raises TypeError for an object that has no Arrow value, ValueError for one that does
-        not fit the type.
+        """The column of these values. Raises TypeError for an object that has no Arrow value, ValueError for one that
+        does not fit the type.
         """
         plain = [each if type(each) in PLAIN else self._plain(each) for each in objects]
         try:

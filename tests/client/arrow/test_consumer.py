@@ -14,7 +14,7 @@ from semel.errors import ConsumerStoppedError, RecordDeserializationError
 from semel.serializers import JsonDeserializer, LongDeserializer
 
 
-class Point(msgspec.Struct):
+class Measured(msgspec.Struct):
     x: int
     y: float | None = None
 
@@ -138,7 +138,7 @@ async def test_deserialized_values_are_typed_columns(bootstrap: str) -> None:
     async with Producer(bootstrap_servers=bootstrap) as producer:
         await producer.send_and_wait("t", b'{"x": 1, "y": 2}', key=(7).to_bytes(8, "big"), partition=0)
     async with consumer(
-        bootstrap, "t", key_deserializer=LongDeserializer(), value_deserializer=JsonDeserializer(Point)
+        bootstrap, "t", key_deserializer=LongDeserializer(), value_deserializer=JsonDeserializer(Measured)
     ) as one:
         table = await one.to_arrow()
         assert table.schema.field("key").type == pa.int64()
@@ -157,6 +157,6 @@ async def test_values_that_do_not_fit_stay_to_be_read_with_another_schema(bootst
 
 async def test_a_value_that_cannot_be_read_is_named(bootstrap: str) -> None:
     await produce(bootstrap, [b'{"x": 1}', b"no"])
-    async with consumer(bootstrap, "t", value_deserializer=JsonDeserializer(Point)) as one:
+    async with consumer(bootstrap, "t", value_deserializer=JsonDeserializer(Measured)) as one:
         with pytest.raises(RecordDeserializationError, match="t-0 at offset 1"):
             await one.to_arrow()

@@ -216,6 +216,14 @@ PRESUMED = {
         last="semel consume orders-dead --from-beginning --exit-at-end | grep -q 'no number'\n",
         needs_extras=True,
     ),
+    "docs/replace-testcontainers.md": Presumed(
+        first="printf '[pytest]\\n' > pytest.ini\n",
+        replace={
+            "pip install 'semel[broker]'": "python -c 'import semel_broker'",
+            "pytest -q tests": "python -m pytest -q -p no:cacheprovider tests",
+        },
+        needs_extras=True,
+    ),
     "docs/spark-clusters.md": Presumed(
         first="",
         around={"SemelDataSource": (SPARK, "spark.read.format('semel')\n")},

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,6 +50,7 @@ else:  # `checked` reads annotations
     RecordBatch = Table = RecordColumns = Any
 
 log = logging.getLogger(__name__)
+EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 Place = int | datetime | Mapping[TopicPartition, int]
 """Where to start or to end in partitions: an offset, a time, or an offset for each partition."""
 
@@ -182,15 +183,7 @@ class BatchReader:
         were found, null where a value has none. Needs memory for the whole table.
         """
         columns = self._columns("to_arrow", key_deserializer, value_deserializer, value_schema, fixed=False)
-        return await self._table(columns, sources, start, end)
-
-    async def _table(
-        self, columns: RecordColumns, sources: tuple[str | TopicPartition, ...], start: Place | None, end: Place | None
-    ) -> Table:
-        import pyarrow as pa
-
-        found = [pa.Table.from_batches([each]) async for each in self._arrow(columns, sources, start, end)]
-        return pa.concat_tables(found or [pa.Table.from_batches([columns.empty])], promote_options="permissive")
+        return columns.table([batch async for batch in self._arrow(columns, sources, start, end)])
 
     @checked
     def arrow_batches(
@@ -295,7 +288,7 @@ class BatchReader:
         if isinstance(place, datetime):
             if place.tzinfo is None:
                 raise ValueError(f"{name}={place!r} has no time zone: give it one, as in tzinfo=datetime.UTC")
-            found = await self.offsets_for_times(dict.fromkeys(default, round(place.timestamp() * 1000)))
+            found = await self.offsets_for_times(dict.fromkeys(default, -((EPOCH - place) // MILLISECOND)))
             return {at: latest[at] if row is None else row.offset for at, row in found.items()}
         given = place if isinstance(place, Mapping) else dict.fromkeys(default, place)
         for at, offset in given.items():

@@ -253,10 +253,7 @@ class Consumer(Generic[K_co, V_co]):
         whole table.
         """
         columns = self._arrow_columns("to_arrow", value_schema, fixed=False)
-        import pyarrow as pa
-
-        found = [pa.Table.from_batches([each]) async for each in self._arrow(columns, partitions)]
-        return pa.concat_tables(found or [pa.Table.from_batches([columns.empty])], promote_options="permissive")
+        return columns.table([batch async for batch in self._arrow(columns, partitions)])
 
     @checked
     def arrow_batches(

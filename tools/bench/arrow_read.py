@@ -14,7 +14,7 @@ from semel._arrow.decode import Slice, arrow_batches
 from semel._subscription.fetch_buffer import Decoding, FetchBuffer
 from semel.serializers import JsonDeserializer
 from semel.structs import TopicPartition
-from semel_protocol.batch import read_header
+from semel_protocol.batch import BatchHeader, read_header
 from semel_protocol.records import Record, build_batch
 
 from tools.bench.figure import Figure, per_second, ratio
@@ -63,7 +63,7 @@ def arrow_read(directory: Path, records: int, runs: int) -> list[Figure]:
     ]
 
 
-def _answer() -> tuple[bytes, list[tuple[object, int]], int]:
+def _answer() -> tuple[bytes, list[tuple[BatchHeader, int]], int]:
     rng = random.Random(7)
     chunk, places, offset = bytearray(), [], 0
     while len(chunk) < CHUNK_BYTES:

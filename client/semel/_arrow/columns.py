@@ -55,6 +55,14 @@ class RecordColumns:
             schema = schema.set(place, pa.field(name, pa.null() if objects.type is None else objects.type))
         return pa.RecordBatch.from_pylist([], schema=schema)
 
+    def table(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+        """One table of batches that this object has made. Raises ValueError if their types differ."""
+        tables = [pa.Table.from_batches([each]) for each in batches or [self.empty]]
+        try:
+            return pa.concat_tables(tables, promote_options="permissive")
+        except pa.ArrowException as e:
+            raise ValueError(f"the batches have no common type: {e}. Give value_schema=, the type of the values") from e
+
     def of_records(self, records: Sequence[ConsumerRecord[Any, Any]]) -> pa.RecordBatch:
         """Records with the keys and values that the consumer has deserialized.
 

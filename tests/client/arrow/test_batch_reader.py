@@ -93,6 +93,7 @@ async def test_a_range_is_given_by_offsets_times_and_partitions(bootstrap: str) 
         assert await values("t", start=1, end=1 << 60) == COMMITTED[1:], "it never waits for records to come"
         assert await values("t", start={tp(0): 36}) == [b"c2", None]
         assert await values(tp(0), start=second, end=second.replace(second=2)) == [b"1"]
+        assert await values(tp(0), start=second.replace(microsecond=1), end=3) == [b"2"]
         assert await values("t", start=datetime(2200, 1, 1, tzinfo=UTC)) == []
         assert (await one.to_arrow("t", start=100)).schema == SCHEMA
 
@@ -155,6 +156,13 @@ async def test_objects_without_columns_are_named(bootstrap: str) -> None:
         with pytest.raises(RecordDeserializationError, match="t-0 at offset 1: the value cannot be deserialized") as e:
             await one.to_arrow("t", value_deserializer=JsonDeserializer(dict[str, int]))
         assert (e.value.record.key, e.value.record.value) == (b"k", b'{"a":"x"}')
+
+
+async def test_batches_without_a_common_type_are_named(bootstrap: str) -> None:
+    await produce_json(bootstrap, {"a": 1}, {"a": "x"})
+    async with reader(bootstrap, max_partition_fetch_bytes=1) as one:
+        with pytest.raises(ValueError, match=r"no common type: .*value.*Give value_schema="):
+            await one.to_arrow("t", value_deserializer=JsonDeserializer[Any]())
 
 
 @pytest.mark.real_time  # the HTTP library needs the sockets of a real loop

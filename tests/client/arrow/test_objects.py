@@ -54,11 +54,11 @@ class Everything(msgspec.Struct, rename="camel"):
     pair: tuple[int, ...] = ()
 
 
-class Node(msgspec.Struct):
-    children: list[Node] = []
+class TreeOfTrees(msgspec.Struct):
+    children: list[TreeOfTrees] = []
 
 
-class Model(BaseModel):
+class SaleModel(BaseModel):
     item: str
 
 
@@ -106,13 +106,15 @@ def test_each_type_has_its_arrow_type_and_its_value() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("given", [Any, Node, Everything | Inner, list[Any], dict[str, Any], int | str, object, 5])
+@pytest.mark.parametrize(
+    "given", [Any, TreeOfTrees, Everything | Inner, list[Any], dict[str, Any], int | str, object, 5]
+)
 def test_a_type_that_does_not_say_its_columns_has_none(given: Any) -> None:
     assert arrow_type(given) is None
 
 
 def test_a_model_of_pydantic_is_a_struct() -> None:
-    assert ObjectColumn("value", None, fixed=True).array([Model(item="tea")]).to_pylist() == [{"item": "tea"}]
+    assert ObjectColumn("value", None, fixed=True).array([SaleModel(item="tea")]).to_pylist() == [{"item": "tea"}]
 
 
 def test_a_price_with_too_many_digits_is_an_error_and_not_rounded() -> None:

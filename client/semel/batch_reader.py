@@ -268,15 +268,19 @@ class BatchReader:
         """The partitions of these topics, and these partitions, in order."""
         if not sources:
             raise TypeError("name a topic or a partition, as in to_arrow('orders')")
-        topics = list(dict.fromkeys(each for each in sources if isinstance(each, str)))
+        topics = list(dict.fromkeys(each if isinstance(each, str) else each.topic for each in sources))
         found = await self.partitions_of(topics)
-        for topic in topics:
-            if not any(each.topic == topic for each in found):
-                raise UnknownTopicOrPartitionError(f"there is no topic {topic!r}: create it, or check its name")
         wanted: dict[TopicPartition, None] = {}
         for source in sources:
-            same = [each for each in found if each.topic == source] if isinstance(source, str) else [source]
-            wanted |= dict.fromkeys(same)
+            topic = source if isinstance(source, str) else source.topic
+            there = [each for each in found if each.topic == topic]
+            if not there:
+                raise UnknownTopicOrPartitionError(f"there is no topic {topic!r}: create it, or check its name")
+            if isinstance(source, TopicPartition) and source not in there:
+                raise UnknownTopicOrPartitionError(
+                    f"there is no partition {source.partition} of {topic!r}: it has {len(there)}"
+                )
+            wanted |= dict.fromkeys([source] if isinstance(source, TopicPartition) else there)
         return list(wanted)
 
     async def _places(

@@ -216,8 +216,11 @@ async def test_wrong_arguments_are_named(bootstrap: str) -> None:
                 await one.to_arrow("t", **arguments)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="name a topic or a partition"):
             await one.to_arrow()
-        with pytest.raises(UnknownTopicOrPartitionError, match="there is no topic 'nope'"):
-            await one.to_arrow("t", "nope")
+        for source in ("nope", tp(0, "nope")):
+            with pytest.raises(UnknownTopicOrPartitionError, match="there is no topic 'nope'"):
+                await one.to_arrow("t", source)
+        with pytest.raises(UnknownTopicOrPartitionError, match="there is no partition 2 of 't': it has 2"):
+            await one.to_arrow(tp(2))
     with pytest.raises(IllegalStateError):
         await one.to_arrow("t")
 

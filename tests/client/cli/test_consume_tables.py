@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from client.shell import Shell
-from semel import ConsumerRecord, Producer, TopicPartition
+from semel import ConsumerRecord, KafkaError, Producer, TopicPartition
 from semel._arrow.decode import SCHEMA
 from semel.cli.consume.table_file import TableOutput, opened
 from semel.cli.main import main
@@ -123,6 +123,7 @@ def test_a_file_is_not_overwritten_unless_asked_for(filled: EphemeralBroker, tmp
     ("arguments", "words"),
     [
         (("--file", "f"), "goes with --output arrow or parquet: redirect text with > f"),
+        (("--output", "arrow", "--overwrite"), "--overwrite goes with --file"),
         (("--output", "arrow", "--json"), "give either --json or --output arrow"),
         (("--output", "parquet", "-f", "%v"), "--format with --output parquet: a table has the bytes"),
         (("--output", "arrow", "--encoding", "hex"), "--encoding with --output arrow"),
@@ -194,6 +195,20 @@ def test_a_signal_leaves_a_readable_file_and_its_records_committed(
         assert running.stderr.read().decode().strip() == f"2 records in {file}"
     assert pq.read_table(file)["value"].to_pylist() == [b"a", b"b"]
     assert semel("consume", topic, "-g", topic, "-e") == "", "its offsets are committed"
+
+
+@pytest.mark.real_time
+def test_a_file_is_readable_if_the_command_fails_before_the_first_record(
+    filled: EphemeralBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object) -> None:
+        raise KafkaError("refused")
+
+    monkeypatch.setattr("semel.cli.consume.commands.starts", refused)
+    file = tmp_path / "t.parquet"
+    failed = run(filled, *WHOLE, "--output", "parquet", "--file", str(file))
+    assert (failed.exit_code, pq.read_table(file).num_rows) == (1, 0)
+    assert "refused" in failed.stderr
 
 
 @pytest.mark.real_time

@@ -212,6 +212,8 @@ def _form(form: str | None, *, json_lines: bool, file: str | None, overwrite: bo
     if json_lines and form not in (None, "json"):
         raise click.UsageError(f"give either --json or --output {form}")
     form = "json" if json_lines else form or "text"
+    if overwrite and file is None:
+        raise click.UsageError("--overwrite goes with --file")
     if form not in TABLES:
         if file is not None:
             raise click.UsageError(f"--file {file} goes with --output arrow or parquet: redirect text with > {file}")
@@ -264,27 +266,29 @@ async def _read(
     exit_at_end: bool,
     output: Output,
 ) -> None:
-    async with client.consumer(options, DEFAULTS) as consumer:
-        grouped = consumer.group_id is not None
-        ends = await consumer.end_offsets(places)
-        if grouped:
-            consumer.subscribe([topic])
-        else:
-            found = firsts or await starts(consumer, places, start, ends)
-            consumer.assign(places)
-            for tp, first in found.items():
-                consumer.seek(tp, first)
+    try:
         try:
-            try:
-                await _print(consumer, ends, max_records, exit_at_end, output)
-            finally:
-                await output.end()
-                if grouped and output.commits_at_end:
-                    await _commit(consumer)
-        except BrokenPipeError:
-            sys.stderr.close()  # end without an error, as head(1) expects
-        except OSError as e:
-            raise failure(f"cannot write the records to the output: {e.strerror or e}") from e
+            async with client.consumer(options, DEFAULTS) as consumer:
+                ends = await consumer.end_offsets(places)
+                if consumer.group_id is not None:
+                    consumer.subscribe([topic])
+                else:
+                    found = firsts or await starts(consumer, places, start, ends)
+                    consumer.assign(places)
+                    for tp, first in found.items():
+                        consumer.seek(tp, first)
+                try:
+                    await _print(consumer, ends, max_records, exit_at_end, output)
+                finally:
+                    await output.end()
+                    if consumer.group_id is not None and output.commits_at_end:
+                        await _commit(consumer)
+        finally:
+            await output.end()  # also if no record was asked for
+    except BrokenPipeError:
+        sys.stderr.close()  # end without an error, as head(1) expects
+    except OSError as e:
+        raise failure(f"cannot write the records to the output: {e.strerror or e}") from e
 
 
 async def _print(

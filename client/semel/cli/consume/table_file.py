@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -41,6 +42,7 @@ class TableOutput:
         self.commits_at_end = form == "parquet"
         self._columns = RecordColumns(None, None, None, fixed=True)
         self._table = _TableWriter(form, file)
+        self._has_ended = False
         self.printer: Printer[pa.RecordBatch | None] = Printer(
             self._table.write, lambda batch: 1 if batch is None else batch.nbytes
         )
@@ -51,8 +53,10 @@ class TableOutput:
             self.printer.put(self._columns.of_records(rows), len(rows))
 
     async def end(self) -> None:
-        """Write the end after all that waits. Raises OSError of the output."""
-        self.printer.put(None, 0)
+        """Write the end after all that waits, once. Raises OSError of the output."""
+        if not self._has_ended:
+            self._has_ended = True
+            self.printer.put(None, 0)
         while not await self.printer.wait(0, END_S):
             continue  # a reader that pauses: the output ends with it
 
@@ -80,7 +84,8 @@ class _TableWriter:
             self._write_waiting()
             self._writer.close()
             if self._file is not None:
-                os.fsync(self._file.fileno())
+                if stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                    os.fsync(self._file.fileno())
                 self._file.close()
             return
         self._waiting.append(batch)

@@ -5,19 +5,24 @@
             for header, at in fetched.batches:
                 ... fetched.data[at : at + header.size] ...
 
-There are no groups and no positions. The batches come out as stored, compressed ones compressed.
+There are no groups and no positions. The batches come out as stored, compressed ones compressed. `to_arrow` and
+`arrow_batches` read topics as tables, for pandas, polars and DuckDB (docs/dataframes.md).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from semel_protocol.errors import KafkaError as WireError
 
+from semel._arrow import ArrowSchema, require_arrow
 from semel._config.arguments import check_times, checked
 from semel._config.client import ClientConfig, takes_settings
 from semel._config.consumer import (
@@ -34,7 +39,20 @@ from semel._consume.range_fetch import CommittedBatches, RangeFetch
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._net.cluster import Cluster
 from semel._net.lifecycle import ConnectionParts, Lifecycle
+from semel.errors import CorruptRecordException, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from semel.structs import OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Table
+
+    from semel._arrow.columns import RecordColumns
+else:  # `checked` reads annotations
+    RecordBatch = Table = RecordColumns = Any
+
+log = logging.getLogger(__name__)
+EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+Place = int | datetime | Mapping[TopicPartition, int]
+"""Where to start or to end in partitions: an offset, a time, or an offset for each partition."""
 
 __all__ = ["BatchReader", "BatchReaderConfig", "Bounds", "CommittedBatches"]
 
@@ -148,6 +166,141 @@ class BatchReader:
         finally:
             ranged.close()
             self._fetches.pop(ranged, None)
+
+    @checked
+    async def to_arrow(
+        self,
+        *sources: str | TopicPartition,
+        start: Place | None = None,
+        end: Place | None = None,
+        key_deserializer: Callable[[bytes | None], Any] | None = None,
+        value_deserializer: Callable[[bytes | None], Any] | None = None,
+        value_schema: ArrowSchema | None = None,
+    ) -> Table:
+        """The records of topics or partitions as one `pyarrow.Table`, as `arrow_batches` reads them.
+
+        The values of a deserializer that names no type may differ from batch to batch: the column has all fields that
+        were found, null where a value has none. Needs memory for the whole table.
+        """
+        columns = self._columns("to_arrow", key_deserializer, value_deserializer, value_schema, fixed=False)
+        return columns.table([batch async for batch in self._arrow(columns, sources, start, end)])
+
+    @checked
+    def arrow_batches(
+        self,
+        *sources: str | TopicPartition,
+        start: Place | None = None,
+        end: Place | None = None,
+        key_deserializer: Callable[[bytes | None], Any] | None = None,
+        value_deserializer: Callable[[bytes | None], Any] | None = None,
+        value_schema: ArrowSchema | None = None,
+    ) -> AsyncIterator[RecordBatch]:
+        """The records as batches, a `pyarrow.RecordBatch` for each fetch, partition by partition, in offset order.
+
+        The columns have the names of `ConsumerRecord`: topic, partition, offset, timestamp (ms, UTC), timestamp_type,
+        key, value, headers. Ends at the ends that the partitions have when it begins, and never waits for later
+        records. The memory is bounded by `max_partition_fetch_bytes`.
+
+        sources: topics and partitions. start, end: an offset, a time (with its time zone), or offsets by partition;
+        None is the beginning, or the end. The record at `end` is left out.
+        key_deserializer, value_deserializer: as of `Consumer`. Structs, dataclasses and dicts make a struct column.
+        None: bytes.
+        value_schema: a `pyarrow.Schema` (the fields of the values) or `pyarrow.DataType`. None takes the type that the
+        deserializer names, or else that of the first batch.
+
+        Raises UnknownTopicOrPartitionError for a topic that does not exist, RecordDeserializationError,
+        ModuleNotFoundError without the extra `semel[arrow]`, TypeError and ValueError for values that do not fit the
+        column, and as `read`.
+        """
+        columns = self._columns("arrow_batches", key_deserializer, value_deserializer, value_schema, fixed=True)
+        return self._arrow(columns, sources, start, end)
+
+    def _columns(self, call: str, *given: Any, fixed: bool) -> RecordColumns:
+        self._life.check_running()
+        require_arrow(f"BatchReader.{call}")
+        from semel._arrow.columns import RecordColumns
+
+        return RecordColumns(*given, fixed=fixed)
+
+    async def _arrow(
+        self, columns: RecordColumns, sources: tuple[str | TopicPartition, ...], start: Place | None, end: Place | None
+    ) -> AsyncIterator[RecordBatch]:
+        from semel._arrow.decode import Slice, arrow_batches
+
+        bounds = await self.bounds(await self._sources(sources))
+        earliest = {at: bound.earliest for at, bound in bounds.items()}
+        latest = {at: bound.latest for at, bound in bounds.items()}
+        starts, ends = (
+            await self._places("start", start, earliest, latest),
+            await self._places("end", end, latest, latest),
+        )
+        for partition, first in starts.items():
+            last = min(ends[partition], latest[partition])
+            async for at, fetched in self._existing(partition, first, last, may_be_deleted=start is None):
+                try:
+                    found = list(arrow_batches(fetched.data, fetched.batches, Slice(*partition, at, last)))
+                except WireError as e:
+                    raise CorruptRecordException(f"{partition.topic}-{partition.partition}: {e.message}") from e
+                for each in found:
+                    yield await columns.of_fetched(each)
+
+    async def _existing(
+        self, partition: TopicPartition, start: int, end: int, *, may_be_deleted: bool
+    ) -> AsyncIterator[tuple[int, CommittedBatches]]:
+        """As `read`, each with the first wanted offset. may_be_deleted: leave out records that retention removes
+        meanwhile.
+        """
+        at = start
+        while at < end:
+            try:
+                async for fetched in self.read(partition, at, end):
+                    yield at, fetched
+                    at = fetched.next_offset
+            except OffsetOutOfRangeError as e:
+                if not may_be_deleted:
+                    raise
+                log.warning("records were deleted while they were read; continuing with the next ones: %s", e.message)
+                at = max(at, (await self.earliest([partition]))[partition])
+            else:
+                return
+
+    async def _sources(self, sources: tuple[str | TopicPartition, ...]) -> list[TopicPartition]:
+        """The partitions of these topics, and these partitions, in order."""
+        if not sources:
+            raise TypeError("name a topic or a partition, as in to_arrow('orders')")
+        topics = list(dict.fromkeys(each if isinstance(each, str) else each.topic for each in sources))
+        found = await self.partitions_of(topics)
+        wanted: dict[TopicPartition, None] = {}
+        for source in sources:
+            topic = source if isinstance(source, str) else source.topic
+            there = [each for each in found if each.topic == topic]
+            if not there:
+                raise UnknownTopicOrPartitionError(f"there is no topic {topic!r}: create it, or check its name")
+            if isinstance(source, TopicPartition) and source not in there:
+                raise UnknownTopicOrPartitionError(
+                    f"there is no partition {source.partition} of {topic!r}: it has {len(there)}"
+                )
+            wanted |= dict.fromkeys([source] if isinstance(source, TopicPartition) else there)
+        return list(wanted)
+
+    async def _places(
+        self, name: str, place: Place | None, default: dict[TopicPartition, int], latest: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """The offset of each partition that `start` or `end` means. Raises ValueError."""
+        if place is None:
+            return default
+        if isinstance(place, datetime):
+            if place.tzinfo is None:
+                raise ValueError(f"{name}={place!r} has no time zone: give it one, as in tzinfo=datetime.UTC")
+            found = await self.offsets_for_times(dict.fromkeys(default, -((EPOCH - place) // MILLISECOND)))
+            return {at: latest[at] if row is None else row.offset for at, row in found.items()}
+        given = place if isinstance(place, Mapping) else dict.fromkeys(default, place)
+        for at, offset in given.items():
+            if at not in default:
+                raise ValueError(f"{name} has an offset for {at}, which is not read: name it, or its topic")
+            if offset < 0:
+                raise ValueError(f"{name}={offset}: offsets start at 0")
+        return {**default, **given}
 
     @checked
     async def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, SupportsIndex, Unpack
 
 from semel_protocol.visible import shown
 
+from semel._arrow import ArrowSchema, require_arrow
 from semel._config.arguments import INT64, argument, check_times, checked, text, whole
 from semel._config.client import describe_settings
 from semel._config.consumer import ConsumerConfig, refuse_settings_of_the_broker
@@ -46,11 +47,21 @@ from semel._net.lifecycle import Lifecycle
 from semel._subscription.listener import ConsumerRebalanceListener, checked_listener
 from semel._subscription.subscription import AssignedPartition, Reset, Subscription
 from semel._type_variables import UNCHANGED, K_co, K_out, V_co, V_out
-from semel.errors import ConsumerStoppedError, IllegalOperation
+from semel.errors import ConsumerStoppedError, IllegalOperation, IllegalStateError
 from semel.structs import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Table
+
+    from semel._arrow.columns import RecordColumns
     from semel._config.consumer import ConsumerKeywords
+else:  # `checked` reads annotations
+    RecordBatch = Table = RecordColumns = Any
+
+ARROW_ROWS = 10_000
+"""The largest batch that `arrow_batches` makes."""
+ARROW_WAIT_MS = 200
+"""After a wait without records it looks whether the ends are reached."""
 
 
 class Consumer(Generic[K_co, V_co]):
@@ -233,6 +244,79 @@ class Consumer(Generic[K_co, V_co]):
         if max_records is not None and max_records < 1:
             raise ValueError(f"max_records={max_records}: ask for at least one")
         return await self._records.many(partitions, timeout_ms, max_records or self._config.max_poll_records)
+
+    @checked
+    async def to_arrow(self, *partitions: TopicPartition, value_schema: ArrowSchema | None = None) -> Table:
+        """The records from the positions to the ends as one `pyarrow.Table`, as `arrow_batches` reads them.
+
+        If the value_deserializer names no type, the column `value` has all fields that were found. Needs memory for the
+        whole table.
+        """
+        columns = self._arrow_columns("to_arrow", value_schema, fixed=False)
+        return columns.table([batch async for batch in self._arrow(columns, partitions)])
+
+    @checked
+    def arrow_batches(
+        self, *partitions: TopicPartition, value_schema: ArrowSchema | None = None
+    ) -> AsyncIterator[RecordBatch]:
+        """The records from the positions to the ends, as a `pyarrow.RecordBatch` for each call of `getmany`.
+
+        Columns, `value_schema` and errors are those of `BatchReader.arrow_batches`, which is several times as fast and
+        needs no group; a deserializer of this consumer makes the column `key` or `value`. Ends at the ends that the
+        partitions have when it begins, also if more records have come. Paused partitions are left out, and those that a
+        rebalance takes away. The records of a batch count as consumed when the next one is asked for, or by any
+        other call for records.
+
+        partitions: assigned ones; none given: all. Raises as `getmany` and `end_offsets`.
+        """
+        return self._arrow(self._arrow_columns("arrow_batches", value_schema, fixed=True), partitions)
+
+    def _arrow_columns(self, call: str, value_schema: ArrowSchema | None, *, fixed: bool) -> RecordColumns:
+        self._check_connected()
+        require_arrow(f"Consumer.{call}")
+        from semel._arrow.columns import RecordColumns
+
+        config = self._config
+        return RecordColumns(config.key_deserializer, config.value_deserializer, value_schema, fixed=fixed)
+
+    async def _arrow(
+        self, columns: RecordColumns, partitions: tuple[TopicPartition, ...]
+    ) -> AsyncIterator[RecordBatch]:
+        ends = await self.end_offsets([state.topic_partition for state in self._states(partitions)])
+        while left := await self._before(ends):
+            found = await self.getmany(*left, timeout_ms=ARROW_WAIT_MS, max_records=ARROW_ROWS)
+            kept = [row for partition, rows in found.items() for row in rows if row.offset < ends[partition]]
+            for partition, rows in found.items():
+                if rows[-1].offset >= ends[partition]:
+                    self._give_back(partition, ends[partition])
+            if not kept:
+                continue
+            try:
+                batch = columns.of_records(kept)
+            except (TypeError, ValueError):
+                for partition, rows in found.items():
+                    self._give_back(partition, rows[0].offset)
+                raise
+            yield batch
+
+    async def _before(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """The partitions to read on, to get to these offsets."""
+        found = []
+        for partition, end in ends.items():
+            try:
+                if partition not in self.paused() and await self.position(partition) < end:
+                    found.append(partition)
+            except IllegalStateError:
+                if partition in self.assignment():
+                    raise
+        return found
+
+    def _give_back(self, partition: TopicPartition, offset: int) -> None:
+        """The records from `offset` on, which were handed out last, are handed out again later."""
+        state = self._subscription.state(partition)
+        state.hand_out(offset)
+        state.buffer.restart(offset)
+        self._changed()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[K_co, V_co]]:
         """Raise ConsumerStoppedError for a stopped consumer."""

@@ -61,7 +61,10 @@ class Deserializer(ABC, Generic[T_co]):
     """Base of the deserializers: what becomes of a record without key or value is the same for all.
 
     nullable: None stays None. Without it None is refused.
+    value_type: the type of the values as far as it is known, for the columns of `to_arrow`.
     """
+
+    value_type: Any = Any
 
     def __init__(self, *, nullable: bool = False) -> None:
         self._nullable = nullable
@@ -109,6 +112,7 @@ class JsonDeserializer(Deserializer[T_co]):
     def __init__(self: JsonDeserializer[Any], value_type: Any, *, nullable: bool = False) -> None: ...
     def __init__(self, value_type: Any = Any, *, nullable: bool = False) -> None:
         super().__init__(nullable=nullable)
+        self.value_type = value_type
         self._decode = msgspec.json.Decoder(value_type).decode
 
     def read(self, data: bytes) -> T_co:
@@ -124,6 +128,8 @@ class StringSerializer:
 
 class StringDeserializer(Deserializer[T_co]):
     """Reads UTF-8."""
+
+    value_type = str
 
     @overload
     def __init__(self: StringDeserializer[str], *, nullable: Literal[False] = False) -> None: ...
@@ -162,6 +168,7 @@ class IntegerDeserializer(Deserializer[T_co]):
     """Reads whole numbers of 4 bytes."""
 
     size_bytes = 4
+    value_type = int
 
     @overload
     def __init__(self: IntegerDeserializer[int], *, nullable: Literal[False] = False) -> None: ...

@@ -96,6 +96,18 @@ async with consumer:
     consumer.seek(TopicPartition("orders", 0), 1)
     assert (await consumer.getone()).value == Order("teapot", 2)
 """
+ORDERS_TABLE = f"""
+import msgspec
+from semel import BatchReader
+from semel.serializers import JsonDeserializer
+
+class Order(msgspec.Struct):
+    item: str
+    count: int = 1
+
+async with BatchReader({SERVERS}) as reader:
+    orders = await reader.to_arrow("orders", value_deserializer=JsonDeserializer(Order))
+"""
 
 
 @dataclass(frozen=True)
@@ -147,6 +159,20 @@ PRESUMED = {
         },
         last="test -s ~/.config/fish/completions/semel.fish\n",
     ),
+    "docs/dataframes.md": Presumed(
+        first=SERVE
+        + "semel topic create orders\n"
+        + """printf '{"item":"tea","count":2}\\n{"item":"cup"}\\n{"item":"tea"}\\n' | semel produce orders\n""",
+        around={
+            "flatten()": (ORDERS_TABLE, "assert frame.groupby('value.item')['value.count'].sum()['tea'] == 3\n"),
+            "unnest": (ORDERS_TABLE, "assert frame['count'].sum() == 4\n"),
+            "import duckdb": (ORDERS_TABLE, ""),
+            "timedelta(days=1)": ("", "assert (today.num_rows, first.num_rows) == (3, 2)\n"),
+            "pc.sum": ("", "assert size == 52\n"),
+            "new = await": ("", "assert new.num_rows == 3\n"),
+        },
+        needs_extras=True,
+    ),
     "docs/locked-cluster.md": Presumed(
         first="unset SEMEL_BOOTSTRAP_SERVER SEMEL_CONFIG_FILE SEMEL_PORT\n",
         last="! cat *.log etcd.out /proc/[0-9]*/cmdline 2> /dev/null | grep -aqFf <(cat *.password)\n"
@@ -193,6 +219,14 @@ PRESUMED = {
             ),
         },
         last="semel consume orders-dead --from-beginning --exit-at-end | grep -q 'no number'\n",
+        needs_extras=True,
+    ),
+    "docs/replace-testcontainers.md": Presumed(
+        first="printf '[pytest]\\n' > pytest.ini\n",
+        replace={
+            "pip install 'semel[broker]'": "python -c 'import semel_broker'",
+            "pytest -q tests": "python -m pytest -q -p no:cacheprovider tests",
+        },
         needs_extras=True,
     ),
     "docs/spark-clusters.md": Presumed(

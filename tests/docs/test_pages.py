@@ -19,6 +19,7 @@ README = os.environ.get("SEMEL_TYPED_README", "")
 """`make dist` names the README in the wheel."""
 SEARCHED = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
 RUN_ELSEWHERE = {
+    ("docs/frameworks.md", "python"): "tests/docs/test_frameworks.py",
     ("docs/moving-from-confluent-kafka.md", "python"): "tests/docs/test_moving_from_confluent_kafka.py",
     ("docs/security.md", "console"): "tests/docs/test_security_page.py",
     ("docs/security.md", "python"): "tests/docs/test_security_page.py",

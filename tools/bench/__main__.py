@@ -17,12 +17,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from tools.bench import (
+    arrow_read,
     attacks,
     audit,
     clusters,
     console_page,
     curves,
     fetch_sessions,
+    fixture_start,
     groups,
     isolation,
     logins,
@@ -73,6 +75,8 @@ SECTIONS = {
     "audit": audit.audit,
     "console": console_page.console,
     "attacks": attacks.attacks,
+    "arrow": arrow_read.arrow_read,
+    "fixture": fixture_start.fixture_start,
     "spark-read": spark_read.spark_read,
     "spark-write": spark_write.spark_write,
     "spark-scale": spark_scale.spark_scale,

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark_semel.columns.decode import COLUMNS, Slice, arrow_batches
+from pyspark_semel.columns.decode import COLUMNS, SparkSlice, arrow_batches
 from semel_protocol.batch import read_header
 from semel_protocol.records import Record, build_batch
 
@@ -62,7 +62,7 @@ def decoded_per_cpu_s(sizes: range, batch_rows: int) -> float:
         places.append((read_header(batch), len(chunk)))
         chunk += batch
         offset += batch_rows
-    data, wanted = bytes(chunk), Slice("bench", 0, 0, offset)
+    data, wanted = bytes(chunk), SparkSlice("bench", 0, 0, offset)
     best = float("inf")
     for _ in range(5):
         started = time.process_time()

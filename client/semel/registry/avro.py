@@ -136,6 +136,7 @@ class AvroDeserializer(Deserializer[T_co]):
     ) -> None:
         super().__init__(nullable=nullable)
         self._type = value_type
+        self.value_type = Any if value_type is None else value_type
         self._reader: Any = None
         if reader_schema is not None:
             wanted = json.loads(reader_schema) if isinstance(reader_schema, str) else dict(reader_schema)

@@ -1,1 +1,1 @@
-"""Converts Kafka record batches to Arrow columns and back, whole batches in one pass *(pure)*."""
+"""Converts Kafka record batches to Spark's columns and back, whole batches in one pass *(pure)*."""

@@ -12,7 +12,7 @@ from semel.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from semel.structs import TopicPartition
 from semel_protocol.errors import PortableError
 
-from pyspark_semel.columns.decode import Slice, arrow_batches
+from pyspark_semel.columns.decode import SparkSlice, arrow_batches
 from pyspark_semel.event_loop import run
 from pyspark_semel.source.connection import reader_of
 from pyspark_semel.source.offsets import OffsetRange
@@ -52,7 +52,7 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[An
     try:
         while (part := run(_next(found))) is not None:
             start, fetched = part
-            wanted = Slice(partition.topic, partition.partition, start, partition.end, options.headers)
+            wanted = SparkSlice(partition.topic, partition.partition, start, partition.end, options.headers)
             yield from arrow_batches(fetched.data, fetched.batches, wanted)
     finally:
         run(_close(found))

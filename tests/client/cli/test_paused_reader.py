@@ -20,7 +20,7 @@ import pytest
 from semel import Producer
 from semel._command_line.warnings_thread import LINES_MAX as WARNINGS_MAX
 from semel._command_line.warnings_thread import WarningsThread
-from semel.cli.consume.printer import Printer
+from semel.cli.consume.printer import text_printer
 from semel_broker.node import Node
 from semel_broker.testing.in_process import EphemeralBroker
 
@@ -115,7 +115,7 @@ def test_a_signal_ends_a_command_whose_output_is_not_read(semel_broker: Ephemera
 async def test_the_printer_waits_for_a_bound_and_prints_in_order() -> None:
     outside, inside = os.pipe()
     with os.fdopen(inside, "wb") as output:
-        printer = Printer(output)
+        printer = text_printer(output)
         assert await printer.wait(0, 0)
         for number in range(100):
             printer.put(b"%d" % number * 2_000, 1)
@@ -136,7 +136,7 @@ async def test_a_closed_pipe_is_an_error_of_the_one_that_waits() -> None:
     outside, inside = os.pipe()
     os.close(outside)
     with os.fdopen(inside, "wb") as output:
-        printer = Printer(output)
+        printer = text_printer(output)
         printer.put(b"line\n", 1)
         with pytest.raises(BrokenPipeError):
             await printer.wait(0, 60)
@@ -149,7 +149,7 @@ async def test_a_closed_pipe_is_an_error_of_the_one_that_waits() -> None:
 async def test_the_thread_of_the_printer_ends_with_the_command_after_its_last_line() -> None:
     outside, inside = os.pipe()
     with os.fdopen(inside, "wb") as output:
-        printer = Printer(output)
+        printer = text_printer(output)
         printer.put(b"line\n", 1)
         (thread,) = (each for each in threading.enumerate() if each.name == "semel-printer")
         printer.end()

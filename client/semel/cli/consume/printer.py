@@ -12,35 +12,40 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from io import UnsupportedOperation
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Generic, TypeVar
+
+T = TypeVar("T")
 
 WAITING_BYTES_MAX: Final = 1 << 20
 PIECE_BYTES: Final = 1 << 16
 
 
-class Printer:
-    """`records`: the number of records printed so far. `is_closed`: the reader of the pipe has closed it."""
+class Printer(Generic[T]):
+    """`records`: the number of records printed so far. `is_closed`: the reader of the pipe has closed it.
 
-    def __init__(self, output: BinaryIO) -> None:
+    write: prints in the thread. size: of what is put, in bytes.
+    """
+
+    def __init__(self, write: Callable[[T], None], size: Callable[[T], int]) -> None:
         self.records = 0
         self.is_closed = False
-        self._write = _writer(output)
-        self._waiting: deque[tuple[bytes, int]] = deque()
+        self._write, self._size = write, size
+        self._waiting: deque[tuple[T, int]] = deque()
         self._waiting_bytes = 0
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         self._is_over = False
         self._changed = threading.Condition()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._printed: asyncio.Event | None = None
 
-    def put(self, data: bytes, records: int) -> None:
+    def put(self, data: T, records: int) -> None:
         """Queue what shows so many records."""
         if self._loop is None:
             self._loop, self._printed = asyncio.get_running_loop(), asyncio.Event()
             threading.Thread(target=self._print_all, name="semel-printer", daemon=True).start()
         with self._changed:
             self._waiting.append((data, records))
-            self._waiting_bytes += len(data)
+            self._waiting_bytes += self._size(data)
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -52,7 +57,7 @@ class Printer:
     async def wait(self, bytes_max: int, timeout_s: float) -> bool:
         """Wait until at most `bytes_max` bytes are left to print; return whether that was within `timeout_s`.
 
-        Raises OSError if the output cannot be written: BrokenPipeError after its reader has closed it.
+        Raises what `write` has raised: BrokenPipeError after the reader of a pipe has closed it.
         """
         if self._loop is None or self._printed is None:
             return True
@@ -80,14 +85,13 @@ class Printer:
                     return
                 data, records = self._waiting.popleft()
             try:
-                for at in range(0, len(data), PIECE_BYTES):
-                    self._write(data[at : at + PIECE_BYTES])
-            except OSError as error:
+                self._write(data)
+            except Exception as error:  # raised by `wait`
                 self._error = error
             else:
                 with self._changed:
                     self.records += records
-                    self._waiting_bytes -= len(data)
+                    self._waiting_bytes -= self._size(data)
             try:
                 self._loop.call_soon_threadsafe(self._printed.set)
             except RuntimeError:
@@ -96,7 +100,18 @@ class Printer:
                 return
 
 
-def _writer(output: BinaryIO) -> Callable[[bytes], None]:
+def text_printer(output: BinaryIO) -> Printer[bytes]:
+    """A printer of bytes."""
+    write_piece = writer_to(output)
+
+    def write(data: bytes) -> None:
+        for at in range(0, len(data), PIECE_BYTES):
+            write_piece(data[at : at + PIECE_BYTES])
+
+    return Printer(write, len)
+
+
+def writer_to(output: BinaryIO) -> Callable[[bytes], None]:
     """Write to the file itself where there is one: a thread that hangs in the buffer of `sys.stdout` holds its lock,
     and Python fails at its end.
     """

@@ -12,7 +12,7 @@ import numpy as np
 from semel_protocol.batch import CorruptBatch
 from semel_protocol.varint import read_varint
 
-from pyspark_semel.columns.varints import MORE, Bytes8, Ints
+from semel._arrow.varints import MORE, Bytes8, Ints
 
 RUN_ROWS_MIN = 32
 """A shorter run is not faster than the walk."""

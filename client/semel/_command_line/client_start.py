@@ -15,6 +15,7 @@ from semel import Admin, Consumer, Producer
 from semel._command_line.common import say
 from semel._config.client import DEFAULT_PORT
 from semel._edge import Edge
+from semel._net.cluster import Cluster
 from semel._net.reachability import Reachability, Trouble
 
 C = TypeVar("C", Admin, Consumer, Producer)
@@ -24,6 +25,8 @@ END_AFTER_S = 3.0
 STOP_S = 0.5
 """After UnreachableError a client has this time to send the rest to other brokers, and to leave its group."""
 LOOK_S = 0.1
+SAY_CALL_AFTER_S = 2.0
+"""A call that takes longer than this is said, with the error of its last attempt."""
 
 
 class UnreachableError(PortableError, click.ClickException):
@@ -52,7 +55,7 @@ async def started(
     reachability = client._cluster.pool.reachability
     reachability.is_silent = True
     client._cluster.warns_of_missing_topics = isinstance(client, Consumer)  # other commands fail with these words
-    watch = _Watch(edge, reachability, settings, quiet=quiet)
+    watch = _Watch(edge, client._cluster, settings, quiet=quiet)
     async with watch.limit():
         await client.start()
     stop_s = None
@@ -85,11 +88,14 @@ def reaches_all(client: Admin | Consumer | Producer) -> bool:
 
 
 class _Watch:
-    """Looks at the addresses that a client waits for."""
+    """Looks at the addresses and calls that a client waits for."""
 
-    def __init__(self, edge: Edge, reachability: Reachability, settings: Mapping[str, Any], *, quiet: bool) -> None:
-        self._edge, self._reachability, self._settings, self._quiet = edge, reachability, settings, quiet
+    def __init__(self, edge: Edge, cluster: Cluster, settings: Mapping[str, Any], *, quiet: bool) -> None:
+        self._edge, self._settings, self._quiet = edge, settings, quiet
+        self._reachability: Reachability = cluster.pool.reachability
+        self._calls = cluster.calls
         self._said: list[str] = []
+        self._said_call = ""
         self._failure: UnreachableError | None = None
         self._began = edge.monotonic()
 
@@ -117,6 +123,8 @@ class _Watch:
             if addresses and not set(addresses) <= set(self._said) and not self._quiet:
                 say(f"waiting for {_listed([trouble for trouble, _ in waits], self._edge)}", err=True)
             self._said = addresses
+            if not addresses:
+                self._say_call()
             may_restart = self._reachability.has_metadata
             lost = [
                 trouble
@@ -127,6 +135,15 @@ class _Watch:
                 self._failure = self._unreachable(lost)
                 timeout.reschedule(asyncio.get_running_loop().time())
                 return
+
+    def _say_call(self) -> None:
+        """Say what the innermost call waits for that takes long, once for each reason."""
+        now = self._edge.monotonic()
+        slow = [call for call in self._calls if now - call.began >= SAY_CALL_AFTER_S]
+        text = f"waiting: {slow[-1].what}: {slow[-1].error or 'no answer yet'}" if slow else ""
+        if text and text != self._said_call and not self._quiet:
+            say(text, err=True)
+        self._said_call = text
 
     def _waits(self) -> list[tuple[Trouble, float]]:
         """The addresses that the client cannot do without, each with the seconds that it has waited for it."""

@@ -14,7 +14,6 @@ from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
-from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode
 from semel_protocol.fields import first_version
 from semel_protocol.messages.k02_list_offsets import (
@@ -43,7 +42,7 @@ from semel._net.calls import grouped
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.pool import ConnectionPurpose
-from semel._net.retry import Deadline, is_lost_coordinator, is_stale_metadata, retrying
+from semel._net.retry import Deadline, is_lost_coordinator, is_stale_metadata
 from semel.errors import (
     BrokerResponseError,
     DeletedTopicCommitError,
@@ -122,11 +121,8 @@ class Offsets:
                 raise [*final, *failures.values()][0]
             return {partition: found[partition] for partition in wanted}
 
-        return await retrying(
+        return await self._cluster.retrying(
             attempt,
-            edge=self._edge,
-            explain=self._cluster.explained,
-            backoff=self._backoff(),
             timeout_ms=timeout_ms,
             what="listing offsets",
         )
@@ -217,11 +213,8 @@ class Offsets:
                 raise error
             return found
 
-        return await retrying(
+        return await self._cluster.retrying(
             attempt,
-            edge=self._edge,
-            explain=self._cluster.explained,
-            backoff=self._backoff(),
             timeout_ms=timeout_ms,
             what=f"fetching committed offsets of group {self._group_id!r}",
             is_retriable=self._unless_gone(lambda: self._topic_ids(wanted)),
@@ -380,11 +373,8 @@ class Offsets:
             if is_lost_coordinator(error) or not isinstance(error, BrokerResponseError):
                 self._cluster.forget_coordinator(self._group_id)
 
-        return await retrying(
+        return await self._cluster.retrying(
             attempt,
-            edge=self._edge,
-            explain=self._cluster.explained,
-            backoff=self._backoff(),
             timeout_ms=timeout_ms,
             what=f"{what} of group {self._group_id!r}",
             is_retriable=is_retriable,
@@ -398,9 +388,6 @@ class Offsets:
 
     def _request_ms(self, left_ms: float) -> float:
         return min(self._config.request_timeout_ms, left_ms)
-
-    def _backoff(self) -> Backoff:
-        return Backoff(self._edge.rng, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
 
 
 _TopicIds = dict[TopicPartition, bytes]

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from semel_protocol.schema import Message
@@ -19,7 +18,7 @@ from semel._net.cluster import GROUP, Cluster
 from semel._net.connection import Connection
 from semel._net.metadata import merged
 from semel._net.pool import ConnectionPurpose
-from semel._net.retry import Deadline, is_lost_coordinator, retrying
+from semel._net.retry import Deadline, is_lost_coordinator
 from semel.errors import BrokerResponseError, KafkaError, KafkaProtocolError, error_for
 from semel.structs import Metadata, TopicPartition
 
@@ -152,7 +151,7 @@ class Calls:
         outcomes: CallOutcomes[K, V] | None = None,
         coordinated: tuple[str, int] | None = None,
     ) -> T:
-        """Run `attempt` until its answer is final. Raises as `semel._net.retry.retrying`."""
+        """Run `attempt` until its answer is final. Raises as `Cluster.retrying`."""
 
         def on_error(error: KafkaError) -> None:
             answered = isinstance(error, BrokerResponseError)
@@ -162,15 +161,7 @@ class Calls:
                 self.cluster.forget_coordinator(*coordinated)
             self.cluster.request_refresh()
 
-        return await retrying(
-            attempt,
-            edge=self.cluster.edge,
-            explain=self.cluster.explained,
-            backoff=Backoff(self.cluster.edge.rng, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms),
-            timeout_ms=self.timeout_ms(timeout_ms),
-            what=what,
-            on_error=on_error,
-        )
+        return await self.cluster.retrying(attempt, what=what, timeout_ms=timeout_ms, on_error=on_error)
 
     async def on_controller(
         self,

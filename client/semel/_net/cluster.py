@@ -9,8 +9,9 @@ from the others, so the next request goes to another broker.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode, error_code
@@ -28,7 +29,7 @@ from semel._net.metadata import is_topic_name, merged, with_leader
 from semel._net.missing_topics import MissingTopics
 from semel._net.outage import Outage
 from semel._net.pool import ConnectionPurpose, Pool
-from semel._net.retry import LOGIN_REFUSED, Deadline, retrying
+from semel._net.retry import LOGIN_REFUSED, CallInProgress, Deadline, retrying
 from semel.errors import (
     IllegalStateError,
     KafkaConnectionError,
@@ -39,11 +40,13 @@ from semel.errors import (
 from semel.structs import Metadata, TopicMetadata
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 GROUP, TRANSACTION = 0, 1
 """Key types of FindCoordinator."""
-ANSWER_TIMEOUT_MS = 5_000
-"""After this time a request that any broker can answer goes to another broker."""
+ANSWER_TIMEOUT_MS = 6_000
+"""After this time a request that any broker can answer goes to another broker. A broker says after 5 s that it cannot
+reach the store of the cluster: that answer should arrive."""
 REFRESH_PAUSE_MS = 100
 """The longest pause between an answer and the next Metadata request, if retry_backoff_ms is not shorter."""
 STAGGER_MS = 300
@@ -58,6 +61,8 @@ class Cluster:
         self.edge = config.edge or Edge()
         self.pool = Pool(config, self.edge)
         self.metadata = Metadata(brokers={}, topics={})
+        self.calls: dict[CallInProgress, None] = {}
+        """The calls of `retrying` in progress, in the order in which they began."""
         self._auto_create_topics = auto_create_topics
         self._wanted: dict[str, None] = {}
         self._awaited: Counter[str] = Counter()
@@ -249,6 +254,39 @@ class Cluster:
                 if code is None:
                     raise  # otherwise the earlier answer says more
 
+    # Calls
+
+    async def retrying(
+        self,
+        attempt: Callable[[Deadline], Awaitable[T]],
+        *,
+        what: str,
+        timeout_ms: float | None = None,
+        is_retriable: Callable[[KafkaError], bool] = attrgetter("retriable"),
+        on_error: Callable[[KafkaError], None] | None = None,
+        pause_ms_max: Callable[[KafkaError], float] | None = None,
+    ) -> T:
+        """`retry.retrying` with the client's pauses and clock; timeout_ms: max_block_ms by default.
+
+        `calls` has the call meanwhile.
+        """
+        call = CallInProgress(what, self.edge.monotonic())
+        self.calls[call] = None
+        try:
+            return await retrying(
+                attempt,
+                call,
+                edge=self.edge,
+                explain=self.explained,
+                backoff=Backoff(self.edge.rng, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms),
+                timeout_ms=self.config.max_block_ms if timeout_ms is None else timeout_ms,
+                is_retriable=is_retriable,
+                on_error=on_error,
+                pause_ms_max=pause_ms_max,
+            )
+        finally:
+            del self.calls[call]
+
     # Connections
 
     def explained(self, text: str, waited_ms: float) -> str:
@@ -315,14 +353,7 @@ class Cluster:
             self._coordinators[key_type, key] = answer.node_id
             return answer.node_id
 
-        return await retrying(
-            ask,
-            edge=self.edge,
-            explain=self.explained,
-            backoff=Backoff(self.edge.rng, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms),
-            timeout_ms=self.config.max_block_ms if timeout_ms is None else timeout_ms,
-            what=f"finding the coordinator of {key!r}",
-        )
+        return await self.retrying(ask, what=f"finding the coordinator of {key!r}", timeout_ms=timeout_ms)
 
     def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
         """Drop the cached coordinator: the next call finds it again."""

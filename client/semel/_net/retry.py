@@ -27,6 +27,8 @@ LOGIN_REFUSED = (SaslAuthenticationFailed, UnsupportedSaslMechanismError, Illega
 """A broker does not accept the client's credentials. The application gets the error instead of waiting."""
 FOREVER_MS = float("inf")
 """A timeout that never ends."""
+CUT_OFF_MS = 10.0
+"""An attempt that times out with less than this left was cut off by the deadline."""
 
 
 class Action(Enum):
@@ -105,13 +107,24 @@ class Deadline:
         return self._edge.monotonic() >= self._at
 
 
+class CallInProgress:
+    """A call that is tried until it succeeds. what: a gerund phrase. error: that of the last attempt, if one has
+    failed; not that of an attempt that was cut off by the deadline."""
+
+    __slots__ = ("began", "error", "what")
+
+    def __init__(self, what: str, began: float) -> None:
+        self.what, self.began = what, began
+        self.error: KafkaError | None = None
+
+
 async def retrying(
     attempt: Callable[[Deadline], Awaitable[T]],
+    call: CallInProgress,
     *,
     edge: Edge,
     backoff: Backoff,
     timeout_ms: float,
-    what: str,
     explain: Callable[[str, float], str],
     is_retriable: Callable[[KafkaError], bool] = attrgetter("retriable"),
     on_error: Callable[[KafkaError], None] | None = None,
@@ -121,8 +134,9 @@ async def retrying(
 
     A retriable KafkaError is passed to `on_error`, which may forget a coordinator or request metadata. The attempt is
     repeated after the pause of `backoff`, cut down to `pause_ms_max(error)`. Any other exception goes to the caller.
-    Raises KafkaTimeoutError from the last error when the next pause would pass the deadline. explain: adds the errors
-    of brokers that were not reached to its text (Reachability.explained).
+    Raises KafkaTimeoutError from the last error when the next pause would pass the deadline. An attempt that the
+    deadline cuts off says only that, so the error before it counts. explain: adds the errors of brokers that were not
+    reached to its text (Reachability.explained).
     """
     deadline = Deadline(edge, timeout_ms)
     while True:
@@ -133,12 +147,14 @@ async def retrying(
                 raise
             if on_error is not None:
                 on_error(error)
+            if call.error is None or not (isinstance(error, KafkaTimeoutError) and deadline.remaining_ms < CUT_OFF_MS):
+                call.error = error
             pause_ms = backoff.next_ms()
             if pause_ms_max is not None:
                 pause_ms = min(pause_ms, pause_ms_max(error))
             if pause_ms >= deadline.remaining_ms:
-                text = explain(f"{what} did not succeed within {timeout_ms:.0f} ms: {error}", timeout_ms)
-                raise KafkaTimeoutError(text) from error
+                text = f"{call.what} did not succeed within {timeout_ms:.0f} ms: {call.error}"
+                raise KafkaTimeoutError(explain(text, timeout_ms)) from call.error
         await asyncio.sleep(pause_ms / 1000)
 
 

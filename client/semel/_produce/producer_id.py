@@ -4,13 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from semel_protocol.backoff import Backoff
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 from semel._config.producer import ProducerConfig
 from semel._net.cluster import Cluster
 from semel._net.outage import Outage
-from semel._net.retry import FOREVER_MS, Deadline, retrying
+from semel._net.retry import FOREVER_MS, Deadline
 from semel._produce.sequences import TransactionManager
 from semel.errors import KafkaError, error_for
 
@@ -45,15 +44,7 @@ async def new_producer_id(
 
     what = "asking for a producer id"
     outage = Outage(cluster.edge)
-    return await retrying(
-        attempt,
-        edge=cluster.edge,
-        explain=cluster.explained,
-        backoff=Backoff(cluster.edge.rng, config.retry_backoff_ms, config.retry_backoff_max_ms),
-        timeout_ms=FOREVER_MS,
-        what=what,
-        on_error=on_error,
-    )
+    return await cluster.retrying(attempt, what=what, timeout_ms=FOREVER_MS, on_error=on_error)
 
 
 class ProducerIdSource:

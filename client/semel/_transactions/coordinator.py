@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode
 from semel_protocol.fields import first_version
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -35,7 +34,7 @@ from semel._config.producer import ProducerConfig
 from semel._net.calls import grouped
 from semel._net.cluster import GROUP, TRANSACTION, Cluster
 from semel._net.connection import Connection
-from semel._net.retry import FOREVER_MS, Deadline, is_lost_coordinator, is_unsettled, retrying
+from semel._net.retry import FOREVER_MS, Deadline, is_lost_coordinator, is_unsettled
 from semel._produce.request import check_serves
 from semel._produce.sequences import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from semel._produce.transaction_state import ErrorEffect, verdict_on
@@ -268,11 +267,8 @@ class TransactionCoordinator:
                 self._cluster.forget_coordinator(name, key_type)
             log.debug("%s: trying again: %s", what, error)
 
-        return await retrying(
+        return await self._cluster.retrying(
             attempt,
-            edge=self._cluster.edge,
-            explain=self._cluster.explained,
-            backoff=Backoff(self._cluster.edge.rng, config.retry_backoff_ms, config.retry_backoff_max_ms),
             timeout_ms=timeout_ms,
             what=what,
             is_retriable=lambda error: verdict_on(error) is ErrorEffect.RETRY,

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from client.fake_cluster import NOBODY, FakeCluster
 from semel import Admin
+from semel._command_line.client_start import started
 from semel.cli.main import main
 from semel.cli.topic import reassign as moves
 from semel.diagnose import HealthVerdict, cluster_health, moves_of
@@ -152,6 +153,19 @@ async def test_a_store_that_has_just_gone_does_not_hold_up_what_is_known(cluster
         assert loop.time() - began < 5
         with pytest.raises(KafkaTimeoutError):
             await moves_of(admin, await admin.describe_cluster(), must_know=True)
+
+
+async def test_a_call_that_takes_long_is_said_with_the_reason_and_so_is_its_end(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.is_store_away = True
+    what = "listing the moves of partitions"
+    async with started(Admin, {"bootstrap_servers": cluster.bootstrap}) as admin:
+        with pytest.raises(KafkaTimeoutError, match=f"{what} did not succeed within 9000 ms: .*REQUEST_TIMED_OUT"):
+            await admin.list_partition_reassignments(timeout_ms=9_000)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, "it is said once for each reason"
+    assert lines[0].startswith(f"waiting: {what}: [7 REQUEST_TIMED_OUT]")
 
 
 async def test_one_broker_without_the_store_is_named(semel: ClusterShell, cluster: FakeCluster) -> None:

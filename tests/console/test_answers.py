@@ -63,7 +63,7 @@ def test_examples(value: Any, text: str) -> None:
     assert encoded(value).decode() == text
 
 
-NO_ENTRIES = "This cluster has no access control entries: its brokers have no authorizer"
+NO_ENTRIES = "This cluster has no access control entries (ACLs): its brokers run without authorizer.class.name"
 
 
 @pytest.mark.parametrize(

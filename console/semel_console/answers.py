@@ -59,7 +59,10 @@ CODE_IN_TEXT = re.compile(r"\[-?\d+ [A-Z][A-Z_]+\] ?")
 CALL = re.compile("[a-z]+ing ")
 """A text that only names the call begins so: the broker gave no words of its own."""
 SENTENCES: tuple[tuple[type[KafkaError], str], ...] = (
-    (SecurityDisabled, "This cluster has no access control entries (ACLs): its brokers run without authorizer.class.name"),
+    (
+        SecurityDisabled,
+        "This cluster has no access control entries (ACLs): its brokers run without authorizer.class.name",
+    ),
     (UnknownTopicOrPartitionError, "There is no such topic or partition"),
     (GroupIdNotFound, "There is no such group"),
     (TransactionalIdNotFound, "There is no such transactional id"),

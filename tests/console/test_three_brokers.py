@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -78,6 +80,17 @@ async def test_each_page_shows_its_facts_without_an_error(eyes: list[BrowserPage
     for number in (1, 2, 3):
         await eyes[0].page.get_by_role("link", name=f"broker {number}").wait_for(timeout=LIMIT_MS)
     assert [each.wrong for each in eyes] == [[]] * len(eyes)
+
+
+async def test_a_broker_that_hangs_is_seen_as_a_dead_one(cluster: EtcdAndThreeBrokers, eyes: list[BrowserPage]) -> None:
+    verdict, pid = eyes[0].page.locator(".verdict"), cluster.brokers[2].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        stopped_at = time.perf_counter()
+        await verdict.filter(has_text="broker 2 does not answer").wait_for(timeout=LIMIT_MS)
+        assert time.perf_counter() - stopped_at < SEEN_WITHIN_S
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 async def test_pages_follow_when_a_leader_is_killed(cluster: EtcdAndThreeBrokers, eyes: list[BrowserPage]) -> None:

@@ -15,6 +15,10 @@ pytestmark = pytest.mark.real_time
 
 async def test_a_topic_is_created_with_its_settings(visitor: Visitor) -> None:
     body = {"name": "orders", "partitions": 3, "settings": {"retention.ms": "60000"}}
+    planned = await visitor.post("/api/do/create-topic", {**body, "dry_run": True})
+    assert planned.json["changes"] == ["The topic orders is created, with 3 partitions, retention.ms=60000."]
+    assert (await visitor.get("/api/facts/topic?topic=orders")).status == 404
+    assert (await visitor.post("/api/do/create-topic", {"name": "no/slash", "dry_run": True})).status == 409
     assert (await visitor.post("/api/do/create-topic", body)).status == 200
     orders = await visitor.facts("topic", topic="orders")
     assert len(orders["partitions"]) == 3

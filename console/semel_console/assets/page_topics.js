@@ -4,16 +4,16 @@ import { facts as ask, watch } from "./api.js";
 import { address, breakable, el, fill, link } from "./dom.js";
 import { bytes, minus, number, plural } from "./format.js";
 import { managed } from "./manage.js";
-import { action, badge, rightsNote, table } from "./parts.js";
+import { badge, rightsNote, table } from "./parts.js";
 
 export function topicsPage(root, parameters, trouble) {
   let latest = null;
   const filter = el("input", { type: "search", placeholder: "orders", oninput: () => latest && show(latest) });
   const internal = el("input", { type: "checkbox", onchange: () => latest && show(latest) });
   const body = el("div", { class: "card live" });
-  const create = action("Create a topic", {
+  const create = managed("Create a topic", {
     title: "Create a topic", name: "create-topic", explain: "Empty fields take the broker's defaults.",
-    fields: [["name", "Name"], ["partitions", "Partitions"], ["replication_factor", "Replicas of each partition"], ["settings", "Settings, such as retention.ms=86400000 cleanup.policy=compact"]],
+    fields: [["name", "Name"], ["partitions", "Partitions"], ["replication_factor", "Replicas of each partition"], ["settings", "Settings", "", { placeholder: "retention.ms=86400000 cleanup.policy=compact" }]],
     body: (given) => ({
       name: given.name, partitions: given.partitions ? Number(given.partitions) : null,
       replication_factor: given.replication_factor ? Number(given.replication_factor) : null,

@@ -27,12 +27,13 @@ NO_EFFECT = "Has no effect. "
 
 
 class CreateTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """partitions, replication_factor: None takes the broker's default."""
+    """partitions, replication_factor: None takes the broker's default. dry_run: the broker only checks it."""
 
     name: str
     partitions: int | None = None
     replication_factor: int | None = None
     settings: dict[str, str] = {}
+    dry_run: bool = False
 
 
 class DeleteTopic(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,10 +87,17 @@ class ProduceRecord(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, str] = {}
 
 
-async def create_topic(admin: Admin, body: CreateTopic, now_ms: int) -> dict[str, Any]:
+async def create_topic(admin: Admin, body: CreateTopic, now_ms: int) -> ChangeAnswer:
     new = NewTopic(body.name, body.partitions or -1, body.replication_factor or -1, topic_configs=body.settings)
-    await admin.create_topics([new])
-    return {"text": f"{body.name} is created"}
+    await admin.create_topics([new], validate_only=body.dry_run)
+    given = [
+        f"{count} {what}"
+        for count, what in ((body.partitions, "partitions"), (body.replication_factor, "replicas"))
+        if count
+    ]
+    given += [f"{name}={value}" for name, value in body.settings.items()]
+    changes = [f"The topic {body.name} is created, with {', '.join(given) or 'the defaults of the brokers'}."]
+    return ChangeAnswer(changes=changes, text=None if body.dry_run else f"{body.name} is created")
 
 
 async def delete_topic(admin: Admin, body: DeleteTopic, now_ms: int) -> ChangeAnswer:

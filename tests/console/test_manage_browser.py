@@ -16,6 +16,7 @@ from console.shop import open_shop
 from semel import Admin, NewTopic, Producer
 from semel_broker.testing.in_process import EphemeralBroker
 
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="the extra `browser` is not installed")
 pytestmark = [
     pytest.mark.real_time,
     pytest.mark.thorough,
@@ -151,6 +152,8 @@ async def test_a_refusal_is_shown_in_the_dialog_and_a_changed_field_ends_the_sec
     await page.locator("dialog").get_by_role("button", name="Show the changes").click()
     go = page.locator("dialog .confirm button")
     await go.wait_for(timeout=LIMIT_MS)
+    found = (await axe.Axe().run(page)).response["violations"]
+    assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
     await total.fill("50")
     await go.wait_for(state="detached", timeout=LIMIT_MS)
 

@@ -88,6 +88,12 @@ async def test_offsets_of_a_group_are_set_unless_it_has_members(
     assert (await visitor.facts("group", group="billing"))["partitions"][0]["committed"] == 4
     assert (await visitor.post("/api/do/reset-offsets", {**body, "dry_run": False})).json["changed"] == 1
     assert (await visitor.facts("group", group="billing"))["partitions"][0]["committed"] == 0
+    latest = {**body, "to": "latest"}
+    shown = (await visitor.post("/api/do/reset-offsets", latest)).json
+    await visitor.post("/api/do/produce-record", {"topic": "orders", "partition": 0, "value": "newer"})
+    await visitor.post("/api/do/reset-offsets", {**latest, **shown["exact"], "dry_run": False})
+    committed = (await visitor.facts("group", group="billing"))["partitions"][0]["committed"]
+    assert committed == shown["partitions"][0]["next"]
     consumer = await read_some(address, "stock")
     refused = await visitor.post("/api/do/reset-offsets", {**body, "group": "stock", "dry_run": False})
     assert refused.status == 400

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from semel import Admin, TopicPartition
 from semel.diagnose import Verdict, open_transactions, plan_reset, reset_facts
 from semel.errors import GroupIdNotFound
@@ -19,12 +20,14 @@ REASON = "semel console"
 class ResetOffsets(msgspec.Struct, forbid_unknown_fields=True):
     """Sets committed offsets of a group without members. names: topics, or TOPIC:PARTITION; none: all committed ones.
 
-    to: as `semel group reset --to`. dry_run: only show the changes.
+    to: as `semel group reset --to`. offsets: `orders-0` -> the offset that the dry run showed; `to` may have moved.
+    dry_run: only show the changes.
     """
 
     group: str
     to: str
     names: list[str] = []
+    offsets: dict[str, int] | None = None
     dry_run: bool = True
 
 
@@ -38,6 +41,9 @@ class DeleteGroup(msgspec.Struct, forbid_unknown_fields=True):
 
 async def reset_offsets(admin: Admin, body: ResetOffsets, now_ms: int) -> dict[str, Any]:
     moves = await plan_reset(admin, body.group, body.names, position(body.to, "to", now_ms))
+    if body.offsets is not None:
+        shown = [(each, body.offsets.get(f"{each.at.topic}-{each.at.partition}")) for each in moves]
+        moves = [replace(each, offset=offset) for each, offset in shown if offset is not None]
     moved = [each for each in moves if each.offset != each.committed]
     if moved and not body.dry_run:
         changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moved}
@@ -47,7 +53,8 @@ async def reset_offsets(admin: Admin, body: ResetOffsets, now_ms: int) -> dict[s
     ]
     count = f"{len(moved):,} offset{' is' if len(moved) == 1 else 's are'} set"
     facts = reset_facts(body.group, moves, 0 if body.dry_run else len(moved))
-    return {**facts, "changes": said, "notes": [], "text": None if body.dry_run else count}
+    exact = {"offsets": {f"{each.at.topic}-{each.at.partition}": each.offset for each in moves}}
+    return {**facts, "changes": said, "notes": [], "exact": exact, "text": None if body.dry_run else count}
 
 
 def _offset(committed: int) -> str:

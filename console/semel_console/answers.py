@@ -56,6 +56,9 @@ SAFE_INTEGER_MAX = 2**53 - 1
 """The largest whole number that JavaScript holds exactly, with all smaller ones."""
 CODE_IN_TEXT = re.compile(r"\[-?\d+ [A-Z][A-Z_]+\] ?")
 """An error code as the client writes it: its number and its name."""
+ASKS_AGAIN = (
+    "Check that the brokers run, and the address that the console was started with. The page asks again by itself."
+)
 CALL = re.compile("[a-z]+ing ")
 """A text that only names the call begins so: the broker gave no words of its own."""
 SENTENCES: tuple[tuple[type[KafkaError], str], ...] = (
@@ -108,13 +111,16 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, RequestRefusedError):
         return Problem(error.status, "Refused", error.text)
     if isinstance(error, click.ClickException):
-        is_away = kind == "UnreachableError"
-        return Problem(503 if is_away else 400, kind, error.format_message())
+        said = error.format_message()
+        if kind != "UnreachableError":
+            return Problem(400, kind, said)
+        # the rest of the text is for a command, which does not ask again
+        return Problem(503, kind, f"{_begun(said.partition('. ')[0])}. {ASKS_AGAIN}")
     if isinstance(error, KafkaError):
         status = next((status for known, status in STATUS_OF if isinstance(error, known)), 502)
         return Problem(status, kind, words_of(error), tuple(filter(None, getattr(error, "__notes__", ()))))
     if isinstance(error, TimeoutError):
-        return Problem(503, kind, "The brokers do not answer in time. The page asks again by itself")
+        return Problem(503, kind, f"The brokers do not answer in time. {ASKS_AGAIN}")
     if isinstance(error, OSError):
         return Problem(503, kind, f"The brokers cannot be reached: {error.strerror or error}")
     return Problem(400, kind, str(error))
@@ -132,7 +138,12 @@ def words_of(error: KafkaError) -> str:
     elif not said:
         said = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__.removesuffix("Error")).capitalize()
     advice = "" if not error.advice or says(said, error.advice) else f" {error.advice}."
-    return f"{said[:1].upper()}{said[1:]}{'' if said.endswith(('.', '?')) else '.'}{advice}"
+    return f"{_begun(said)}{'' if said.endswith(('.', '?')) else '.'}{advice}"
+
+
+def _begun(said: str) -> str:
+    """PURE. With a capital letter, unless it begins with the name of a partition or the like."""
+    return f"{said[:1].upper()}{said[1:]}" if re.match("[a-z]+ ", said) else said
 
 
 def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -22,7 +22,6 @@ from semel_console.answers import (
     RequestRefusedError,
     json_answer,
     problem_answer,
-    problem_of,
 )
 from semel_console.files import page_files
 from semel_console.guard import ConsoleGuard, PageHeaders, headers_of
@@ -116,8 +115,8 @@ class ConsoleApi:
         async def knocked() -> object:
             try:
                 return await self._link.call(lambda admin: knock(admin, node_ids), KNOCK_LIMIT_S)
-            except CLUSTER_ERRORS as e:  # no broker answers a new connection
-                return {"silent": dict.fromkeys(map(str, node_ids), problem_of(e).text)}
+            except CLUSTER_ERRORS:
+                return {"silent": dict.fromkeys(map(str, node_ids), "no broker takes a connection")}
 
         return events(found, self._every_s, self._ending, knocked)
 

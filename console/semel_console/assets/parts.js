@@ -20,7 +20,7 @@ const order = new Map();
  * On a phone each row is a block of labels and values, without the columns that are `minor`.
  */
 export function table(key, columns, rows, { caption, empty = "None.", limit = 500, rowClass } = {}) {
-  if (!rows.length) return el("p", { class: "dim" }, empty);
+  if (!rows.length) return [caption && el("h2", {}, caption), el("p", { class: "dim" }, empty)];
   const holder = el("div", { class: "scroll", "data-scroll": key, tabindex: "0", role: "region", "aria-label": caption ?? key });
   const draw = () => {
     const by = order.get(key);

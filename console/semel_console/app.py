@@ -16,13 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from semel_console.answers import (
-    CLUSTER_ERRORS,
-    NOT_AUTHORIZED,
-    RequestRefusedError,
-    json_answer,
-    problem_answer,
-)
+from semel_console.answers import CLUSTER_ERRORS, NOT_AUTHORIZED, RequestRefusedError, json_answer, problem_answer
 from semel_console.files import page_files
 from semel_console.guard import ConsoleGuard, PageHeaders, headers_of
 from semel_console.link import CALL_TIMEOUT_S, ClusterLink

@@ -1,4 +1,4 @@
-"""Answers of the API: values as JSON, and errors as sentences with a status."""
+"""Answers of the API: values as JSON, changes, and errors as sentences with a status."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from semel.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
+    SecurityDisabled,
+    TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
     TransactionalIdNotFound,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from semel.errors.base import says
 from semel_protocol.errors import PortableError
 from starlette.responses import Response
 
@@ -51,6 +54,24 @@ CLUSTER_ERRORS = (KafkaError, click.ClickException, OSError, TimeoutError, async
 
 SAFE_INTEGER_MAX = 2**53 - 1
 """The largest whole number that JavaScript holds exactly, with all smaller ones."""
+CODE_IN_TEXT = re.compile(r"\[-?\d+ [A-Z][A-Z_]+\] ?")
+"""An error code as the client writes it: its number and its name."""
+ASKS_AGAIN = (
+    "Check that the brokers run, and the address that the console was started with. The page asks again by itself."
+)
+CALL = re.compile("[a-z]+ing ")
+"""A text that only names the call begins so: the broker gave no words of its own."""
+SENTENCES: tuple[tuple[type[KafkaError], str], ...] = (
+    (
+        SecurityDisabled,
+        "This cluster has no access control entries (ACLs): its brokers run without authorizer.class.name",
+    ),
+    (UnknownTopicOrPartitionError, "There is no such topic or partition"),
+    (GroupIdNotFound, "There is no such group"),
+    (TransactionalIdNotFound, "There is no such transactional id"),
+    (TopicAlreadyExistsError, "There is a topic of this name already"),
+)
+"""What happened, in place of the words of brokers, which say the same or nothing."""
 _LONG_NUMBER = re.compile(rb"\d{16}")
 
 
@@ -71,22 +92,58 @@ class Problem(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+class ChangeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a change. changes: a sentence for each. notes: facts to know before.
+
+    text: the result; None: nothing was changed. exact: fields for the body of the confirmed request, so that it changes
+    what was shown and nothing newer.
+    """
+
+    changes: list[str]
+    notes: list[str] = []
+    exact: dict[str, Any] = {}
+    text: str | None = None
+
+
 def problem_of(error: Exception) -> Problem:
     """PURE. The error as a sentence."""
     kind = type(error).__name__
     if isinstance(error, RequestRefusedError):
         return Problem(error.status, "Refused", error.text)
     if isinstance(error, click.ClickException):
-        is_away = kind == "UnreachableError"
-        return Problem(503 if is_away else 400, kind, error.format_message())
+        said = error.format_message()
+        if kind != "UnreachableError":
+            return Problem(400, kind, said)
+        # the rest of the text is for a command, which does not ask again
+        return Problem(503, kind, f"{_begun(said.partition('. ')[0])}. {ASKS_AGAIN}")
     if isinstance(error, KafkaError):
         status = next((status for known, status in STATUS_OF if isinstance(error, known)), 502)
-        return Problem(status, kind, error.message or kind, tuple(filter(None, getattr(error, "__notes__", ()))))
+        return Problem(status, kind, words_of(error), tuple(filter(None, getattr(error, "__notes__", ()))))
     if isinstance(error, TimeoutError):
-        return Problem(503, kind, "The brokers do not answer in time. The page asks again by itself")
+        return Problem(503, kind, f"The brokers do not answer in time. {ASKS_AGAIN}")
     if isinstance(error, OSError):
         return Problem(503, kind, f"The brokers cannot be reached: {error.strerror or error}")
     return Problem(400, kind, str(error))
+
+
+def words_of(error: KafkaError) -> str:
+    """PURE. What happened, where, and what to do, without the number and the name of the error code."""
+    said = CODE_IN_TEXT.sub("", error.message).rstrip(".")
+    call, _, _ = said.partition(": ")
+    sentence = next((words for known, words in SENTENCES if isinstance(error, known)), "")
+    if sentence:
+        said = f"{sentence} ({call})" if call else sentence
+    elif said == call and CALL.match(said):
+        said = f"{said} failed"
+    elif not said:
+        said = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__.removesuffix("Error")).capitalize()
+    advice = "" if not error.advice or says(said, error.advice) else f" {error.advice}."
+    return f"{_begun(said)}{'' if said.endswith(('.', '?')) else '.'}{advice}"
+
+
+def _begun(said: str) -> str:
+    """PURE. With a capital letter, unless it begins with the name of a partition or the like."""
+    return f"{said[:1].upper()}{said[1:]}" if re.match("[a-z]+ ", said) else said
 
 
 def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -20,7 +20,7 @@ from semel_console.answers import CLUSTER_ERRORS, NOT_AUTHORIZED, RequestRefused
 from semel_console.files import page_files
 from semel_console.guard import ConsoleGuard, PageHeaders, headers_of
 from semel_console.link import CALL_TIMEOUT_S, ClusterLink
-from semel_console.pages import FACTS, MEDIA_TYPES, NEEDS, Export
+from semel_console.pages import FACTS, MEDIA_TYPES, NEEDS, Export, knock
 from semel_console.query import QueryParameters
 from semel_console.watch import EVERY_S, STREAMS_MAX, events
 from semel_console.writes import WRITES
@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # it needs the extra `avro`
 
 Producing = Callable[[], AbstractAsyncContextManager[Producer]]
 BODY_BYTES_MAX = 64 * 1024
+KNOCK_LIMIT_S = 2.0
 
 
 class LoginBody(msgspec.Struct):
@@ -93,12 +94,30 @@ class ConsoleApi:
             return json_answer(await found())
         if self._streams >= STREAMS_MAX:
             raise RequestRefusedError(503, f"{STREAMS_MAX} pages are open: close some")
-        return StreamingResponse(self._watched(found), media_type="text/event-stream")
+        watched = self._with_knocks(found) if name == "overview" else events(found, self._every_s, self._ending)
+        return StreamingResponse(self._counted(watched), media_type="text/event-stream")
 
-    async def _watched(self, found: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
+    def _with_knocks(self, overview: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
+        """The events of the overview, and whether the brokers that it named last answer."""
+        node_ids: list[int] = []
+
+        async def found() -> object:
+            shown: Any = await overview()
+            node_ids[:] = [each["id"] for each in shown["health"]["brokers"] if each["address"]]
+            return shown
+
+        async def knocked() -> object:
+            try:
+                return await self._link.call(lambda admin: knock(admin, node_ids), KNOCK_LIMIT_S)
+            except CLUSTER_ERRORS:
+                return {"silent": dict.fromkeys(map(str, node_ids), "no broker takes a connection")}
+
+        return events(found, self._every_s, self._ending, knocked)
+
+    async def _counted(self, watched: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         self._streams += 1
         try:
-            async for event in events(found, self._every_s, self._ending):
+            async for event in watched:
                 yield event
         finally:
             self._streams -= 1

@@ -44,7 +44,7 @@ CLIENT_DEFAULTS = {"client_id": "semel-console", "max_block_ms": 5_000, "request
 @click.option(
     "--write",
     is_flag=True,
-    help="Allow changes: create topics, write records, abort transactions, set offsets of groups.",
+    help="Allow changes of topics, records, transactions, groups, ACLs, users and quotas.",
 )
 @click.option(
     "--registry",

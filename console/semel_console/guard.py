@@ -85,7 +85,7 @@ class ConsoleGuard:
         self.check_read(headers, cookies)
         if not self.may_write:
             raise RequestRefusedError(
-                403, "This console shows and changes nothing: start it with `semel console --write`"
+                403, "This console only shows: start it with `semel console --write` to allow changes"
             )
         if not hmac.compare_digest(headers.get(WRITE_HEADER, "").encode(), self.write_token.encode()):
             raise RequestRefusedError(403, "The request has no valid write token: reload the page")

@@ -8,9 +8,9 @@ from typing import Any
 from semel import Admin
 
 from semel_console.facts.access import access
-from semel_console.facts.cluster import broker_settings, overview
+from semel_console.facts.cluster import broker_settings, knock, overview
 from semel_console.facts.export import MEDIA_TYPES, Export
-from semel_console.facts.groups import group, groups
+from semel_console.facts.groups import group, groups, readers
 from semel_console.facts.records import records
 from semel_console.facts.rights import NEEDS, rights
 from semel_console.facts.sinks import sinks
@@ -22,7 +22,7 @@ from semel_console.query import QueryParameters
 Facts = Callable[[Admin, QueryParameters, int], Awaitable[dict[str, Any]]]
 """Gets the parameters of the request and the time in ms."""
 
-__all__ = ["FACTS", "MEDIA_TYPES", "NEEDS", "Export", "Facts"]
+__all__ = ["FACTS", "MEDIA_TYPES", "NEEDS", "Export", "Facts", "knock"]
 FACTS: Mapping[str, Facts] = {
     "access": access,
     "broker": broker_settings,
@@ -30,6 +30,7 @@ FACTS: Mapping[str, Facts] = {
     "group": group,
     "groups": groups,
     "overview": overview,
+    "readers": readers,
     "records": records,
     "rights": rights,
     "sinks": sinks,

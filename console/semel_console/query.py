@@ -1,4 +1,4 @@
-"""PURE: the parameters of a request, checked."""
+"""PURE: the parameters of a request and fields of its body, checked."""
 
 from __future__ import annotations
 
@@ -63,3 +63,9 @@ def position(words: str, name: str, now_ms: int, *, may_be_last: bool = False) -
         return start_position(words, now_ms, may_be_last=may_be_last)
     except StartPositionError as e:
         raise ValueError(f"Invalid value for {name}: {e}") from None
+
+
+def must_be_typed(typed: str, name: str) -> None:
+    """Raise ValueError unless the name of the thing was typed. A request without it deletes nothing."""
+    if typed != name:
+        raise ValueError(f"nothing was deleted: the field `typed` must repeat {name!r}, and is {typed!r}")

@@ -13,6 +13,7 @@ from semel import Producer, TransactionGroup
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_console.guard import ConsoleGuard
 from semel_console.link import ClusterLink
+from semel_console.watch import events as watched_events
 from support.against import OutsideBroker
 
 pytestmark = pytest.mark.real_time
@@ -232,9 +233,62 @@ async def test_groups_count_the_records_that_a_reader_gets(semel_broker: Ephemer
     assert at["lag"] > at["records_ahead"]
     stock = await visitor.facts("group", group="stock")
     assert stock["list"][0]["client_id"] == "reader-1"
-    assert stock["text"]
+    assert any("it has no members" in line for line in billing["reasons"])
     assert (await visitor.get("/api/facts/group?group=nosuch")).status == 404
     await consumer.stop()
+
+
+async def test_a_topic_names_the_groups_that_read_it_those_with_most_lag_first(
+    semel_broker: EphemeralBroker, visitor: Visitor
+) -> None:
+    await open_shop(semel_broker.bootstrap_servers)
+    consumer = await read_some(semel_broker.bootstrap_servers, "stock")
+    groups = (await visitor.facts("readers", topic="orders"))["groups"]
+    assert sorted(each["group"] for each in groups) == ["billing", "stock"]
+    by_name = {each["group"]: each for each in groups}
+    assert (by_name["billing"]["committed"], by_name["billing"]["members"]) == (1, 0)
+    assert by_name["stock"]["members"] == 1
+    assert [each["lag"] for each in groups] == sorted((each["lag"] for each in groups), reverse=True)
+    assert (await visitor.facts("readers", topic="payments"))["groups"] == []
+    await consumer.stop()
+
+
+@pytest.mark.semel_only("the broker is killed")
+async def test_the_overview_knocks_at_brokers_and_shows_a_dead_one(
+    semel_broker: EphemeralBroker, visitor: Visitor
+) -> None:
+    async with visitor.watching("overview") as events:
+        while (shown := await anext(events))[0] != "facts":
+            pass
+        node_id = str(shown[1]["health"]["brokers"][0]["id"])
+        await asyncio.to_thread(semel_broker.kill)
+        while (shown := await anext(events))[0] != "knock" or not shown[1]["silent"]:
+            pass
+        assert "connect" in shown[1]["silent"][node_id]
+
+
+async def test_a_knock_is_not_kept_waiting_by_facts_and_a_bug_is_not_hidden() -> None:
+    asked, ending = asyncio.Event(), asyncio.Event()
+
+    async def never() -> object:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def knock() -> object:
+        await asked.wait()
+        return {"silent": {}}
+
+    waiting = watched_events(never, 0.01, ending, knock)
+    assert await anext(waiting) == b'event: knock\ndata: {"silent":{}}\n\n'
+    assert await anext(waiting) == b": same\n\n"
+    await waiting.aclose()
+
+    async def wrong() -> object:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await anext(watched_events(wrong, 0.01, ending))
 
 
 async def test_parts_that_the_broker_does_not_serve_are_sentences(visitor: Visitor) -> None:
@@ -273,7 +327,9 @@ async def test_a_console_starts_before_its_broker() -> None:
     await visitor.enter()
     answer = await visitor.get("/api/facts/overview")
     assert answer.status == 503
-    assert "cannot connect" in answer.error
+    assert answer.error.startswith(f"Cannot connect to {address}: ")
+    assert answer.error.endswith("The page asks again by itself.")
+    assert "-X" not in answer.error  # an option of commands
     await asyncio.to_thread(broker.start)
     assert (await visitor.facts("overview"))["health"]["verdict"] == "healthy"
     await link.close()

@@ -61,6 +61,9 @@ async def test_pages_show_what_the_principal_may_see(console_page: BrowserPage) 
         await console_page.see(address, text)
         assert not await console_page.page.locator("#banner").is_visible()
         assert "secrets" not in await console_page.page.inner_text("main")
+        changes = ("Delete", "Purge", "Settings", "Create a topic", "Set offsets", "Add an entry", "Create a user")
+        for name in changes:  # there is no `--write`
+            assert await console_page.page.get_by_role("button", name=name).count() == 0
     assert console_page.wrong == []
 
 

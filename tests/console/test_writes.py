@@ -15,6 +15,10 @@ pytestmark = pytest.mark.real_time
 
 async def test_a_topic_is_created_with_its_settings(visitor: Visitor) -> None:
     body = {"name": "orders", "partitions": 3, "settings": {"retention.ms": "60000"}}
+    planned = await visitor.post("/api/do/create-topic", {**body, "dry_run": True})
+    assert planned.json["changes"] == ["The topic orders is created, with 3 partitions, retention.ms=60000."]
+    assert (await visitor.get("/api/facts/topic?topic=orders")).status == 404
+    assert (await visitor.post("/api/do/create-topic", {"name": "no/slash", "dry_run": True})).status == 409
     assert (await visitor.post("/api/do/create-topic", body)).status == 200
     orders = await visitor.facts("topic", topic="orders")
     assert len(orders["partitions"]) == 3
@@ -84,6 +88,12 @@ async def test_offsets_of_a_group_are_set_unless_it_has_members(
     assert (await visitor.facts("group", group="billing"))["partitions"][0]["committed"] == 4
     assert (await visitor.post("/api/do/reset-offsets", {**body, "dry_run": False})).json["changed"] == 1
     assert (await visitor.facts("group", group="billing"))["partitions"][0]["committed"] == 0
+    latest = {**body, "to": "latest"}
+    shown = (await visitor.post("/api/do/reset-offsets", latest)).json
+    await visitor.post("/api/do/produce-record", {"topic": "orders", "partition": 0, "value": "newer"})
+    await visitor.post("/api/do/reset-offsets", {**latest, **shown["exact"], "dry_run": False})
+    committed = (await visitor.facts("group", group="billing"))["partitions"][0]["committed"]
+    assert committed == shown["partitions"][0]["next"]
     consumer = await read_some(address, "stock")
     refused = await visitor.post("/api/do/reset-offsets", {**body, "group": "stock", "dry_run": False})
     assert refused.status == 400

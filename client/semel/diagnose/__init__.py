@@ -49,10 +49,13 @@ from semel.diagnose.partitions import (
     NoSuchPartitionError,
     PartitionEnds,
     PartitionNameError,
+    Truncation,
+    TruncationRefusedError,
     ends_of,
     known_offsets,
     offsets_at,
     partitions_of,
+    plan_truncation,
     topics_of,
 )
 from semel.diagnose.positions import StartPosition, StartPositionError, start_position
@@ -76,6 +79,7 @@ from semel.diagnose.timeline import (
     transactional_ids_of,
 )
 from semel.diagnose.transactions import (
+    FENCES_KEPT,
     NO_LEDGER,
     TransactionFindings,
     diagnose_transaction,
@@ -87,6 +91,7 @@ from semel.diagnose.transactions import (
 )
 
 __all__ = [
+    "FENCES_KEPT",
     "NO_LEDGER",
     "OUTCOME_OF",
     "BrokerHealth",
@@ -113,6 +118,8 @@ __all__ = [
     "Tone",
     "TopicFindings",
     "TransactionFindings",
+    "Truncation",
+    "TruncationRefusedError",
     "Verdict",
     "by_transaction",
     "cluster_health",
@@ -139,6 +146,7 @@ __all__ = [
     "overdue_groups",
     "partitions_of",
     "plan_reset",
+    "plan_truncation",
     "progress_of",
     "read_timeline",
     "reset_facts",

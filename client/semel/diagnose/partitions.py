@@ -1,4 +1,4 @@
-"""Partitions by the names that users give, and the offsets at their ends where a leader answers."""
+"""Partitions by the names that users give, the offsets at their ends where a leader answers, and truncations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from semel_protocol.errors import PortableError
 
 from semel._texts import similar
 from semel.admin import EARLIEST, LATEST, Admin
+from semel.diagnose.positions import StartPosition
 from semel.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from semel.structs import PartitionMetadata, TopicMetadata, TopicPartition
 
@@ -38,6 +39,23 @@ class PartitionEnds(msgspec.Struct, frozen=True):
     def held_back(self) -> int:
         """The number of offsets that a read_committed consumer cannot reach yet."""
         return self.high_watermark - self.last_stable
+
+
+class TruncationRefusedError(PortableError, ValueError):
+    """All partitions end before the offset to truncate at."""
+
+
+class Truncation(msgspec.Struct, frozen=True):
+    """Offsets of a partition: its first one, and the first one to keep."""
+
+    at: TopicPartition
+    start: int
+    keep: int
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets that are deleted; not above 0: none is. Markers of transactions count."""
+        return self.keep - self.start
 
 
 async def topics_of(admin: Admin, names: Sequence[str]) -> list[TopicMetadata]:
@@ -121,3 +139,25 @@ async def ends_of(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[To
     stable = await admin.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=True)
     high = await offsets_at(admin, partitions, LATEST)
     return {at: PartitionEnds(starts[at], min(stable[at].offset, high[at]), high[at]) for at in partitions}
+
+
+async def plan_truncation(admin: Admin, names: Sequence[str], before: StartPosition) -> list[Truncation]:
+    """The offsets before `before`, in each partition; it deletes nothing. names: as of `partitions_of`.
+
+    With a time, the first record that is kept is the first one at or after it; with the time LATEST none is kept.
+
+    Raises PartitionNameError, NoSuchPartitionError, TruncationRefusedError.
+    """
+    places = list(await partitions_of(admin, names))
+    starts, ends = await offsets_at(admin, places, EARLIEST), await offsets_at(admin, places, LATEST)
+    if before.offset is not None:
+        if places and all(before.offset > ends[at] for at in places):
+            raise TruncationRefusedError(
+                f"{before.offset}: {places[0].topic} ends at offset {max(ends.values())}. To delete all, give `all`"
+            )
+        keep = {at: min(before.offset, ends[at]) for at in places}
+    else:
+        assert before.timestamp is not None
+        found = await offsets_at(admin, places, before.timestamp)
+        keep = {at: found[at] if found[at] >= 0 else ends[at] for at in places}  # -1: no record after that time
+    return [Truncation(at, starts[at], keep[at]) for at in places]

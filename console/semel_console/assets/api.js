@@ -65,9 +65,11 @@ export const change = (name, body) => sent(`/api/do/${name}`, body, { "x-semel-w
 
 /** Calls show(facts) at first and after each change, and trouble(problem or null). Returns a function that ends it.
  *
+ * knocked: gets the brokers of the overview that do not answer now, with the reasons.
+ *
  * A page in the background is not watched: browsers open only six connections to a host.
  */
-export function watch(name, parameters, show, trouble) {
+export function watch(name, parameters, show, trouble, knocked = null) {
   let source = null;
   let ended = false;
   const open = () => {
@@ -77,6 +79,7 @@ export function watch(name, parameters, show, trouble) {
       trouble(null);
       show(JSON.parse(event.data));
     });
+    if (knocked !== null) source.addEventListener("knock", (event) => knocked(JSON.parse(event.data).silent));
     source.addEventListener("trouble", (event) => trouble(new Problem(JSON.parse(event.data))));
     source.addEventListener("error", async () => {
       if (source === null) return;

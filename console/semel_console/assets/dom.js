@@ -53,5 +53,10 @@ export function address(page, parameters = {}) {
 }
 
 export function link(text, page, parameters) {
-  return el("a", { href: address(page, parameters) }, text);
+  return el("a", { href: address(page, parameters) }, typeof text === "string" ? breakable(text) : text);
+}
+
+/** A name that breaks after its separators, and not within a word. */
+export function breakable(name) {
+  return String(name).split(/(?<=[._:/,@-])/).flatMap((part, at) => (at ? [el("wbr"), part] : [part]));
 }

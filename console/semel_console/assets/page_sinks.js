@@ -10,7 +10,8 @@ export function sinksPage(root, parameters, trouble) {
   fill(root, el("h1", {}, "Transaction groups and Spark's sinks"), rightsNote(), body);
   return watch("sinks", {}, (facts) => fill(body,
     facts.problem ? el("div", { class: "card" }, facts.problem) : null,
-    !facts.problem && !facts.groups.length ? el("div", { class: "card" }, el("p", { class: "dim" }, "There is no transaction group.")) : null,
+    !facts.problem && !facts.groups.length ? el("div", { class: "card" }, el("p", {}, "There is no transaction group yet."),
+      el("p", { class: "dim" }, "A transaction group commits the transactions of several producers together, exactly once. Spark's sink begins one for each streaming query, and other programs can use the class TransactionGroup. This page then shows its driver, its committed step and its members. Clusters without such programs do not need it.")) : null,
     facts.groups.map((group) => el("section", { class: "card" },
       el("div", { class: "row" }, el("h2", {}, group.transaction_group), badge(group.state, group.state === "Committed" ? "good" : "info")),
       sentences([

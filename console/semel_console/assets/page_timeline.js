@@ -126,7 +126,7 @@ function partitionPage(root, parameters, topic, trouble) {
         { label: "epoch", value: (row) => row.epoch, show: (row) => `${row.epoch} → ${row.new_epoch < 0 ? "–" : row.new_epoch}` },
         { label: "fenced by", value: (row) => row.by, name: true }, { label: "why", value: (row) => row.reason, show: (row) => row.reason.replaceAll("_", " ") },
         { label: "", show: (row) => fenceButton(row) },
-      ], [...model.fences].reverse(), { empty: model.noLedger ?? "No producer of this partition was fenced." })));
+      ], [...model.fences].reverse(), { empty: model.noLedger ?? "No producer of this partition was fenced." }), model.fullLedgers && el("p", { class: "dim" }, model.fullLedgers)));
   };
 
   const fenceButton = (row) => {

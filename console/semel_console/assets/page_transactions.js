@@ -56,8 +56,8 @@ export function transactionsPage(root, parameters, trouble) {
         { label: "transactional id", value: (row) => row.transactional_id, name: true, show: (row) => link(row.transactional_id, "transaction", { id: row.transactional_id }) },
         { label: "state", value: (row) => row.state, show: (row) => badge(row.state) },
         { label: "open for", value: (row) => (row.open_since_ms ? facts.now_ms - row.open_since_ms : null), number: true, show: (row) => (row.open_since_ms ? duration(facts.now_ms - row.open_since_ms) : "–") },
-        { label: "producer", value: (row) => row.producer_id, number: true, show: (row) => String(row.producer_id) },
-        { label: "epoch", value: (row) => row.producer_epoch, number: true, show: (row) => String(row.producer_epoch ?? "–") },
+        { label: "producer", value: (row) => row.producer_id, number: true, minor: true, show: (row) => String(row.producer_id) },
+        { label: "epoch", value: (row) => row.producer_epoch, number: true, minor: true, show: (row) => String(row.producer_epoch ?? "–") },
         { label: "partitions", value: (row) => row.partitions?.length, number: true }, { label: "fences", value: (row) => row.fences, number: true },
         { label: "last fence", value: (row) => row.last_fence?.at_ms, name: true, show: (row) => (row.last_fence ? `${row.last_fence.reason.replaceAll("_", " ")}${row.last_fence.by ? `, by ${row.last_fence.by}` : ""}` : "–") },
         { label: "last update", value: (row) => row.last_update_ms, show: (row) => time(row.last_update_ms ?? -1) },
@@ -87,6 +87,6 @@ export function transactionPage(root, parameters, trouble) {
       ], facts.first_offsets, { caption: "Open in these partitions" })) : null,
       el("section", { class: "card" }, el("h2", {}, "Its life, the latest first"),
         life.length ? el("ol", { class: "life" }, life.map(([kind, at, text]) => el("li", { class: kind }, el("div", { class: "caption" }, time(at, true)), text)))
-          : el("p", { class: "dim" }, "It was never fenced, and has had no transaction.")));
+          : el("p", { class: "dim" }, "It was never fenced, and has had no transaction."), facts.older_fences && el("p", { class: "dim" }, facts.older_fences)));
   }, trouble);
 }

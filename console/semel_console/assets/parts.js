@@ -1,7 +1,7 @@
 // Parts that pages share: badges, tables that sort, sparklines, questions before a change.
 
 import { change, mayWrite, rightsNotes } from "./api.js";
-import { el, svg } from "./dom.js";
+import { breakable, el, svg } from "./dom.js";
 import { number } from "./format.js";
 
 const GOOD = ["ok", "healthy", "Stable", "CompleteCommit", "committed", "moving", "at end", "Empty", "empty"];
@@ -15,24 +15,27 @@ export function badge(text, kind) {
 
 const order = new Map();
 
-/** A table. columns: { label, value(row), show(row), number, name }. Its heads sort it; `key` remembers how. */
+/** A table. columns: { label, value(row), show(row), number, name, minor }. Its heads sort it; `key` remembers how.
+ *
+ * On a phone each row is a block of labels and values, without the columns that are `minor`.
+ */
 export function table(key, columns, rows, { caption, empty = "None.", limit = 500, rowClass } = {}) {
-  if (!rows.length) return el("p", { class: "dim" }, empty);
+  if (!rows.length) return [caption && el("h2", {}, caption), el("p", { class: "dim" }, empty)];
   const holder = el("div", { class: "scroll", "data-scroll": key, tabindex: "0", role: "region", "aria-label": caption ?? key });
   const draw = () => {
     const by = order.get(key);
     const sorted = by === undefined ? rows : [...rows].sort((a, b) => by.sign * compared(columns[by.column].value(a), columns[by.column].value(b)));
     const held = holder.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-    holder.replaceChildren(el("table", {},
+    holder.replaceChildren(el("table", { class: "folds" },
       caption && el("caption", {}, caption),
       el("thead", {}, el("tr", {}, columns.map((column, index) => el("th",
-        { class: column.number && "number", scope: "col", "aria-sort": by?.column === index ? (by.sign > 0 ? "ascending" : "descending") : null },
+        { class: classOf(column), scope: "col", "aria-sort": by?.column === index ? (by.sign > 0 ? "ascending" : "descending") : null },
         column.value ? el("button", { type: "button", "data-key": `${key}:${column.label}`, onclick: () => sort(index) },
           column.label, by?.column === index ? (by.sign > 0 ? " ▲" : " ▼") : "") : column.label)))),
       el("tbody", {}, sorted.slice(0, limit).map((row) => el("tr", { class: rowClass?.(row) }, columns.map((column) => {
         const shown = column.show ? column.show(row) : column.value(row);
-        return el("td", { class: [column.number && "number", column.name && "name"].filter(Boolean).join(" ") || null },
-          typeof shown === "number" || (column.number && /^-?\d+$/.test(shown)) ? number(shown) : shown ?? "–");
+        return el("td", { class: classOf(column), "data-label": column.label },
+          typeof shown === "number" || (column.number && /^-?\d+$/.test(shown)) ? number(shown) : typeof shown === "string" && column.name ? breakable(shown) : shown ?? "–");
       }))))));
     if (rows.length > limit) holder.append(el("p", { class: "dim" }, `and ${(rows.length - limit).toLocaleString("en-US")} more: narrow the filter`));
     if (held) [...holder.querySelectorAll("[data-key]")].find((each) => each.dataset.key === held)?.focus();
@@ -45,6 +48,8 @@ export function table(key, columns, rows, { caption, empty = "None.", limit = 50
   draw();
   return holder;
 }
+
+const classOf = (column) => [column.number && "number", column.name && "name", column.minor && "minor"].filter(Boolean).join(" ") || null;
 
 function compared(a, b) {
   if (a === b) return 0;

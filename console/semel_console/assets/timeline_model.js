@@ -25,6 +25,7 @@ export class Model {
     this.fences = facts.fences;
     this.holders = facts.holders;
     this.noLedger = facts.no_ledger;
+    this.fullLedgers = facts.full_ledgers;
   }
 
   /** The offset to ask for news from: nothing before it can change. */

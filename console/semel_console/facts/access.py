@@ -8,7 +8,7 @@ from typing import Any
 from semel import Admin
 from semel.errors import KafkaError
 
-from semel_console.facts.cluster import sentence_of
+from semel_console.answers import words_of
 from semel_console.query import QueryParameters
 
 
@@ -41,7 +41,9 @@ async def access(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str,
 
     async def quotas() -> list[dict[str, Any]]:
         found = await admin.describe_client_quotas()
-        return [{"entity": str(entity), "quotas": dict(values)} for entity, values in found.items()]
+        return [
+            {"entity": str(entity), "parts": entity.parts, "quotas": dict(values)} for entity, values in found.items()
+        ]
 
     return {"users": await _part(users), "acls": await _part(acls), "quotas": await _part(quotas)}
 
@@ -50,4 +52,4 @@ async def _part(rows: Callable[[], Awaitable[list[dict[str, Any]]]]) -> dict[str
     try:
         return {"rows": await rows(), "problem": None}
     except KafkaError as e:
-        return {"rows": [], "problem": sentence_of(e)}
+        return {"rows": [], "problem": words_of(e)}

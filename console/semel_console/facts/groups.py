@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from semel import Admin, TopicPartition
 from semel.diagnose import (
+    DiagnosisLine,
     PartitionEnds,
+    Tone,
     diagnose_group,
     group_facts,
     group_lines,
@@ -23,6 +26,7 @@ from semel_console.query import QueryParameters
 
 WAIT_S = 1.0
 """The time between the two looks at committed offsets that show whether a group moves."""
+IN_TABLE = re.compile(" at the end, nothing to read| empty, nothing committed")
 COUNTED_OFFSETS_MAX = 20_000
 """A partition with more offsets ahead is not counted record by record."""
 
@@ -47,6 +51,32 @@ async def groups(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str,
             for each in found
         ]
     }
+
+
+async def readers(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
+    """The groups with committed offsets or members in `topic`, those with the most lag first. members, committed: the
+    number of members with partitions of it, and of its partitions with a committed offset.
+    """
+    topic = query.text("topic")
+    names = [found.group_id for found in await admin.list_consumer_groups()]
+    found = await admin.describe_consumer_groups(names) if names else []
+    lags = await lag_of(admin, found) if found else {}
+    rows: list[dict[str, Any]] = []
+    for each in found:
+        here = [row for row in lags[each.group_id] if row.at.topic == topic]
+        if here:
+            members = sum(any(at.topic == topic for at in member.assignment) for member in each.members)
+            committed = sum(row.committed is not None for row in here)
+            rows.append(
+                {
+                    "group": each.group_id,
+                    "state": each.state,
+                    "members": members,
+                    "committed": committed,
+                    "lag": total_lag(here),
+                }
+            )
+    return {"groups": sorted(rows, key=lambda row: (-(row["lag"] or 0), row["group"]))}
 
 
 async def group(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, Any]:
@@ -77,8 +107,18 @@ async def group(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, 
             for each in found.group.members
         ],
         "stuck": is_stuck(found),
-        "text": [line.plain.rstrip() for line in group_lines(found, now_ms)[1:]],
+        "reasons": [line.plain.strip() for line in group_lines(found, now_ms)[1:] if says_more(line)],
     }
+
+
+def says_more(line: DiagnosisLine) -> bool:
+    """PURE. Whether a line of `semel group stuck` says more than the table of partitions, which has their progress."""
+    if line.caption is not None:
+        return bool(line.text)
+    is_in_table = line.tone is Tone.GOOD or re.search(
+        " at the end, nothing to read| empty, nothing committed", line.text
+    )
+    return bool(line.text.strip()) and not is_in_table
 
 
 async def records_ahead(admin: Admin, at: TopicPartition, committed: int | None, ends: PartitionEnds) -> int | None:

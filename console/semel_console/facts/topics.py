@@ -11,7 +11,8 @@ from semel.diagnose import PartitionStatus, known_offsets, moves_of, state_of
 from semel.errors import KafkaError, TopicAuthorizationFailedError
 from semel.structs import TopicMetadata
 
-from semel_console.facts.cluster import ends_of, sentence_of, settings_of
+from semel_console.answers import words_of
+from semel_console.facts.cluster import ends_of, settings_of
 from semel_console.facts.rights import NEEDS_CONFIGS
 from semel_console.facts.sizes import Sizes, sizes_of
 from semel_console.query import QueryParameters
@@ -92,9 +93,9 @@ async def topic(admin: Admin, query: QueryParameters, now_ms: int) -> dict[str, 
     try:
         settings = await settings_of(admin, ConfigResourceType.TOPIC, found.name)
     except TopicAuthorizationFailedError as e:
-        problem = f"{sentence_of(e)}. {NEEDS_CONFIGS}"
+        problem = f"{words_of(e)} {NEEDS_CONFIGS}"
     except KafkaError as e:
-        problem = sentence_of(e)
+        problem = words_of(e)
     return {
         "now_ms": now_ms,
         "topic": found.name,

@@ -7,6 +7,7 @@ from typing import Any
 from semel import Admin
 from semel.admin import TransactionDescription
 from semel.diagnose import (
+    FENCES_KEPT,
     NO_LEDGER,
     describe_known,
     diagnose_transaction,
@@ -17,6 +18,7 @@ from semel.diagnose import (
 from semel_console.facts.cluster import all_ends, holders
 from semel_console.query import QueryParameters
 
+OLDER_FENCES = f"There may be older fences: the coordinator keeps the last {FENCES_KEPT} of an id."
 DESCRIBED_MAX = 500
 """The number of transactional ids that a listing describes; open ones come first."""
 
@@ -56,5 +58,6 @@ async def transaction(admin: Admin, query: QueryParameters, now_ms: int) -> dict
     findings = await diagnose_transaction(admin, query.text("id"))
     found = findings.transaction
     note = None if found.has_ledger else NO_LEDGER.format(broker=found.coordinator)
+    older = OLDER_FENCES if len(found.fences) >= FENCES_KEPT else None
     facts = transaction_findings_facts(findings, now_ms)
-    return {**facts, "now_ms": now_ms, "is_open": found.is_open, "no_ledger": note}
+    return {**facts, "now_ms": now_ms, "is_open": found.is_open, "no_ledger": note, "older_fences": older}

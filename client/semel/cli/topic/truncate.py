@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from semel import RecordsToDelete, TopicPartition
 from semel._command_line.client_settings import ClientSettings, client_options
 from semel._command_line.common import confirm, failure, position, run, say
 from semel._edge import Edge
 from semel._texts import plural
-from semel.admin import EARLIEST, LATEST
-from semel.diagnose import StartPosition, offsets_at, partitions_of
+from semel.admin import LATEST
+from semel.diagnose import StartPosition, Truncation, TruncationRefusedError, plan_truncation
 from semel.diagnose.positions import EXAMPLE
 
 ALL = "all"
-
-
-class Cut(msgspec.Struct, frozen=True):
-    """Offsets of a partition: its first one, and the first one to keep."""
-
-    at: TopicPartition
-    start: int
-    keep: int
-
-    @property
-    def offsets(self) -> int:
-        return self.keep - self.start
 
 
 @click.command()
@@ -76,23 +63,15 @@ def truncate(
         say(f"{at.topic}-{at.partition}: the first offset is now {first}")
 
 
-async def _plan(client: ClientSettings, topic: str, partitions: list[int], limit: StartPosition) -> list[Cut]:
+async def _plan(client: ClientSettings, topic: str, partitions: list[int], limit: StartPosition) -> list[Truncation]:
+    names = [f"{topic}:{each}" for each in partitions] or [topic]
     async with client.admin() as admin:
-        places = list(await partitions_of(admin, [f"{topic}:{each}" for each in partitions] or [topic]))
-        starts, ends = await offsets_at(admin, places, EARLIEST), await offsets_at(admin, places, LATEST)
-        if limit.offset is not None:
-            beyond = [at for at in places if limit.offset > ends[at]]
-            if beyond and len(beyond) == len(places):
-                largest = max(ends.values())
-                raise failure(f"--before {limit.offset}: {topic} ends at offset {largest}. To delete all, give `all`")
-            keep = {at: min(limit.offset, ends[at]) for at in places}
-        else:
-            assert limit.timestamp is not None
-            found = await offsets_at(admin, places, limit.timestamp)
-            keep = {at: found[at] if found[at] >= 0 else ends[at] for at in places}  # -1: no record after that time
-        return [Cut(at, starts[at], keep[at]) for at in places]
+        try:
+            return await plan_truncation(admin, names, limit)
+        except TruncationRefusedError as e:
+            raise failure(f"--before {e}") from None
 
 
-async def _delete(client: ClientSettings, cuts: list[Cut]) -> dict[TopicPartition, int]:
+async def _delete(client: ClientSettings, cuts: list[Truncation]) -> dict[TopicPartition, int]:
     async with client.admin() as admin:
         return await admin.delete_records({each.at: RecordsToDelete(each.keep) for each in cuts})

@@ -287,7 +287,8 @@ def test_every_command_with_json_is_looked_at() -> None:
             if isinstance(command, click.Group)
             else [(name, command)]
         ):
-            if any("--output" in option.opts for option in each.params):
+            forms = [option.type.choices for option in each.params if "--output" in option.opts]
+            if forms and "table" in forms[0]:  # `consume` has forms of records
                 found.add(path)
     assert found == {name_of(line) for line in (*TABLES, *TEXTS)}
 

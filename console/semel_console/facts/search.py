@@ -131,6 +131,11 @@ class PartitionReader:
         end = self.bounds.start if self._is_backward else self.bounds.high_watermark
         return not self.rows and (self._behind == end or self.problem is not None)
 
+    @property
+    def is_at_begin(self) -> bool:
+        """Whether nothing is before the place."""
+        return self.place.position == (self.bounds.high_watermark if self._is_backward else self.bounds.start)
+
     def take(self) -> RecordRow:
         """The next row; the place moves past it."""
         _, row = self.rows.pop()
@@ -279,7 +284,7 @@ async def search(admin: Admin, query: QueryParameters, now_ms: int, *, decode: D
     on where an answer ended; it has the order, too. contains, key, header, path: as in `filter_of`.
 
     The answer has `cursor` for the next page in the same direction, `back` for the page before it in the other one,
-    `done` at the end of the topic, `looked` and `bytes`: what was read, and `reached_ms`: up to which time.
+    `begins`: nothing is before it, `done`: nothing is behind it, `looked` and `bytes`: what was read, and `reached_ms`: up to which time.
     """
     query.only(*PARAMETERS)
     topic, limit = query.text("topic"), max(1, query.number("limit", ROWS_DEFAULT, most=ROWS_MAX))
@@ -305,6 +310,7 @@ async def search(admin: Admin, query: QueryParameters, now_ms: int, *, decode: D
         for at, ends in bounds.items()
     ]
     back = {each.at.partition: Place(each.place.position) for each in readers}
+    begins = all(each.is_at_begin for each in readers)
     found = RecordSearch(readers, is_backward=is_backward, limit=limit)
     await found.run(admin)
     rows = found.sorted_rows()
@@ -321,6 +327,7 @@ async def search(admin: Admin, query: QueryParameters, now_ms: int, *, decode: D
         "ended": [row for each in readers for row in each.ended],
         "cursor": cursor_text(order, {each.at.partition: each.place for each in readers}),
         "back": cursor_text(OLDEST if is_backward else NEWEST, back),
+        "begins": begins,
         "done": all(each.is_at_end for each in readers),
         "looked": sum(each.looked for each in readers),
         "bytes": sum(each.bytes_read for each in readers),

@@ -9,11 +9,12 @@ import pytest
 from console.shop import keep_open, open_shop
 from console.visitor import Visitor
 from semel import Producer
+from semel.errors import CorruptRecordException
 from semel_broker.node import Node
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_console.facts import search as searching
 from semel_protocol.batch import read_header
-from semel_protocol.records import Record, build_batch
+from semel_protocol.records import Record, build_batch, rebuild_batch
 
 pytestmark = pytest.mark.real_time
 NOW = 1_764_364_800_000
@@ -21,12 +22,16 @@ Row = tuple[int, int]
 
 
 def store(broker: EphemeralBroker, topic: str, partition: int, *times: int, value: bytes = b"v", gap: int = 0) -> None:
-    """One batch whose records have these timestamps. gap: offsets without a record before it."""
+    """One batch whose records have these timestamps. gap: the number of offsets between two, as after compaction."""
 
     async def append(node: Node) -> None:
         stored = node.broker.topics.partition(topic, partition)
-        records = [Record(at, time, b"k%d" % at, value) for at, time in enumerate(times)]
+        step = gap + 1
+        records = [Record(at * step, time, b"k%d" % at, value) for at, time in enumerate(times)]
         batch = build_batch(records)
+        if gap:
+            whole = build_batch([Record(0, times[0], None, b"")] * (step * (len(times) - 1) + 1))
+            batch = rebuild_batch(read_header(whole), records)
         stored.append(batch, header=read_header(batch))
 
     broker.call(append)
@@ -211,3 +216,50 @@ async def test_filters_select_by_key_header_text_and_path(semel_broker: Ephemera
     assert export.body.count(b"\n") == 1
     found = await visitor.facts("records", topic="orders", partition=0, key="customer-4", **{"from": "0"})
     assert len(found["records"]) == 1
+
+
+async def test_offsets_that_compaction_has_emptied_are_passed(semel_broker: EphemeralBroker, visitor: Visitor) -> None:
+    semel_broker.create_topic("orders", 2)
+    for number in range(3):
+        store(semel_broker, "orders", 0, *(NOW + 100 * number + at for at in range(3)), gap=4_999)
+    store(semel_broker, "orders", 1, NOW + 150)
+    firsts = [0, 10_001, 20_002]
+    offsets = [(0, first + 5_000 * at) for first in firsts for at in range(3)]
+    in_order = [*offsets[:6], (1, 0), *offsets[6:]]
+    for limit in (1, 4, 100):
+        for order, wanted in (("newest", in_order[::-1]), ("oldest", in_order)):
+            pages = await every_page(visitor, limit, topic="orders", order=order)
+            assert [each for page in pages for each in page] == wanted
+
+
+async def test_a_damaged_partition_is_named_and_the_others_are_shown(
+    semel_broker: EphemeralBroker, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    semel_broker.create_topic("orders", 2)
+    store(semel_broker, "orders", 0, NOW)
+    store(semel_broker, "orders", 1, NOW)
+    run = searching.Lookup.run
+
+    async def damaged(self: Any, admin: Any, start: int, *rest: Any, **options: Any) -> None:
+        if self._place.partition == 1:
+            raise CorruptRecordException("orders-1 at offset 0: the checksum is wrong")
+        await run(self, admin, start, *rest, **options)
+
+    monkeypatch.setattr(searching.Lookup, "run", damaged)
+    found = await visitor.facts("search", topic="orders")
+    assert (places(found), found["done"]) == ([(0, 0)], True)
+    (problem,) = found["problems"]
+    assert problem.endswith("orders-1 at offset 0: the checksum is wrong")
+
+
+async def test_a_marker_ends_a_transaction_also_with_a_filter(semel_broker: EphemeralBroker, visitor: Visitor) -> None:
+    semel_broker.create_topic("orders", 1)
+    async with Producer(bootstrap_servers=semel_broker.bootstrap_servers, transactional_id="late") as late:
+        await late.begin_transaction()
+        await late.send_and_wait("orders", b"half", partition=0)
+        (row,) = (first := await visitor.facts("search", topic="orders", contains="half"))["records"]
+        assert row["outcome"] == "open"
+        await late.abort_transaction()
+    news = await visitor.facts("search", topic="orders", contains="half", cursor=first["back"])
+    assert news["records"] == []
+    assert [(each["producer_id"], each["outcome"]) for each in news["ended"]] == [(row["producer_id"], "aborted")]

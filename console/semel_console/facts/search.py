@@ -38,8 +38,8 @@ FETCH_BYTES_MIN, FETCH_BYTES_MAX = 16 << 10, 256 << 10
 RECORD_BYTES = 1_024
 """An estimate, for the size of a fetch."""
 PIECE_ROWS_MIN = 4
-FILTERED_OFFSETS = 1_024
-"""The number of offsets that the first piece of a search backward has; later ones grow and shrink with their bytes."""
+FILTERED_OFFSETS = 64
+"""The number of offsets that the first piece has with a filter; later ones grow where few records fit."""
 OFFSETS_MAX = 1 << 22
 STEP_FACTOR = 4
 FIRST_LOADS = 8
@@ -156,6 +156,7 @@ class PartitionReader:
         looked = await self._look(admin, self._behind, self.bounds.high_watermark)
         self.ended += looked.ended
         self._behind = looked.at
+        self._grow(looked)
         self._keep(looked.rows, looked.last_time)
 
     async def _load_backward(self, admin: Admin) -> None:
@@ -166,11 +167,15 @@ class PartitionReader:
             if looked.at >= end or end - start == 1:
                 break
             self._offsets = max(1, self._offsets // (2 * STEP_FACTOR))
-        if looked.bytes_read < FETCH_BYTES_MAX and len(looked.rows) <= self._rows_max // 2:
-            self._offsets = min(OFFSETS_MAX, self._offsets * STEP_FACTOR)
+        if looked.bytes_read < FETCH_BYTES_MAX:
+            self._grow(looked)
         is_cut = len(looked.rows) == self._rows_max
         self._behind = looked.rows[0].offset if is_cut else start
         self._keep(looked.rows, looked.rows[0].timestamp if is_cut else looked.first_time)
+
+    def _grow(self, looked: Lookup) -> None:
+        if len(looked.rows) <= self._rows_max // 2:
+            self._offsets = min(OFFSETS_MAX, self._offsets * STEP_FACTOR)
 
     async def _look(self, admin: Admin, start: int, end: int) -> Lookup:
         looked = Lookup(
@@ -185,7 +190,7 @@ class PartitionReader:
                 self.bounds,
                 outcomes=self._outcomes,
                 fetch_bytes=fetch_bytes,
-                bytes_max=PIECE_BYTES if self._is_backward else FETCH_BYTES_MAX,
+                bytes_max=PIECE_BYTES if self._is_backward else fetch_bytes,
             )
         finally:
             self.bytes_read += looked.bytes_read
@@ -283,8 +288,9 @@ async def search(admin: Admin, query: QueryParameters, now_ms: int, *, decode: D
     from `from`. In one partition `from` may also be an offset, or with `oldest` a number of last records. cursor: goes
     on where an answer ended; it has the order, too. contains, key, header, path: as in `filter_of`.
 
-    The answer has `cursor` for the next page in the same direction, `back` for the page before it in the other one,
-    `begins`: nothing is before it, `done`: nothing is behind it, `looked` and `bytes`: what was read, and `reached_ms`: up to which time.
+    The answer has `cursor` for the next page in the same direction, and `back` for the page before it in the other
+    one. `begins`: nothing is before it; `done`: nothing is behind it. `looked`, `bytes`: what was read; `reached_ms`:
+    up to which time. `ended`: markers that a filter left out. `left_out`: partitions whose leader does not answer.
     """
     query.only(*PARAMETERS)
     topic, limit = query.text("topic"), max(1, query.number("limit", ROWS_DEFAULT, most=ROWS_MAX))

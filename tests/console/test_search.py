@@ -142,7 +142,7 @@ async def test_a_time_and_an_offset_are_places(semel_broker: EphemeralBroker, vi
         assert (await visitor.get(f"/api/facts/search?topic=orders&{given}")).status == 400, given
 
 
-async def test_a_search_is_bounded_and_goes_on(
+async def test_a_search_is_bounded_and_continued(
     semel_broker: EphemeralBroker, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     semel_broker.create_topic("orders", 2)

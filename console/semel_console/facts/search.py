@@ -5,8 +5,8 @@ partition whose next record is the newest (the oldest). A record out of order ho
 partition's next row is the newest (the oldest) of the rows at and behind it that are loaded. A record without a
 timestamp takes this time.
 
-One request is bounded in time and bytes. A cursor holds the position in each partition, so a search goes on where it
-ended, and pages neither overlap nor leave a record out.
+One request is bounded in time and bytes. A cursor holds the position in each partition, so a search continues where
+it ended, and pages neither overlap nor leave a record out.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ PARAMETERS = (
     "topic", "partition", "order", "from", "cursor", "limit", "contains", "key", "header", "path", "watch",
 )  # fmt: skip
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-PLACE = re.compile(r"([0-9a-z]{1,6})-([0-9a-z]{1,13})(?:-([0-9a-z]{1,13}))?")
+POSITION = re.compile(r"([0-9a-z]{1,6})-([0-9a-z]{1,13})(?:-([0-9a-z]{1,13}))?")
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where the reading of a partition goes on: at the offset `position`, backward below it. time: of the next row, in
+class ReadPosition(msgspec.Struct, frozen=True):
+    """The offset at which the reading of a partition continues; backward it begins below it. time: of the next row, in
     ms, if it is known; -1 for a row without one.
     """
 
-    position: int
+    offset: int
     time: int | None = None
 
 
@@ -72,24 +72,24 @@ def _in_base_36(number: int) -> str:
             return digits
 
 
-def cursor_text(order: str, places: Mapping[int, Place]) -> str:
-    """PURE. The places of the partitions as a text for an address. Times are counted from -1, which is none."""
+def cursor_text(order: str, positions: Mapping[int, ReadPosition]) -> str:
+    """PURE. The positions of the partitions as a text for an address. Times are counted from -1, which is none."""
     parts = [order]
-    for partition, place in sorted(places.items()):
-        part = f"{_in_base_36(partition)}-{_in_base_36(place.position)}"
-        parts.append(part if place.time is None else f"{part}-{_in_base_36(max(0, place.time + 1))}")
+    for partition, position in sorted(positions.items()):
+        part = f"{_in_base_36(partition)}-{_in_base_36(position.offset)}"
+        parts.append(part if position.time is None else f"{part}-{_in_base_36(max(0, position.time + 1))}")
     return "_".join(parts)
 
 
-def read_cursor(text: str) -> tuple[str, dict[int, Place]]:
-    """PURE. The order and the places of a cursor. Raises ValueError."""
+def read_cursor(text: str) -> tuple[str, dict[int, ReadPosition]]:
+    """PURE. The order and the positions of a cursor. Raises ValueError."""
     order, *parts = text.split("_")
-    found: dict[int, Place] = {}
+    found: dict[int, ReadPosition] = {}
     for part in parts:
-        match = PLACE.fullmatch(part)
+        match = POSITION.fullmatch(part)
         if match is None:
-            raise ValueError(f"the cursor has the part {part!r}, which is no place: begin without a cursor")
-        found[int(match[1], 36)] = Place(int(match[2], 36), None if match[3] is None else int(match[3], 36) - 1)
+            raise ValueError(f"the cursor has the part {part!r}, which is no position: begin without a cursor")
+        found[int(match[1], 36)] = ReadPosition(int(match[2], 36), None if match[3] is None else int(match[3], 36) - 1)
     if order not in (NEWEST, OLDEST) or not found:
         raise ValueError("the cursor is not one of this page: begin without a cursor")
     return order, found
@@ -98,7 +98,7 @@ def read_cursor(text: str) -> tuple[str, dict[int, Place]]:
 class PartitionReader:
     """Reads one partition piece by piece, backward or forward.
 
-    place: of the first row that was not taken. rows: loaded rows with their times, the next one last. looked,
+    position: of the first row that was not taken. rows: loaded rows with their times, the next one last. looked,
     bytes_read: the numbers of records and bytes read. ended: markers that the filter left out.
     """
 
@@ -106,7 +106,7 @@ class PartitionReader:
         self,
         at: TopicPartition,
         bounds: PartitionEnds,
-        place: Place,
+        position: ReadPosition,
         *,
         is_backward: bool,
         wanted: RecordFilter | None,
@@ -114,7 +114,7 @@ class PartitionReader:
         decode: Decode | None,
     ) -> None:
         self.at, self.bounds = at, bounds
-        self.place = Place(min(max(place.position, bounds.start), bounds.high_watermark), place.time)
+        self.position = ReadPosition(min(max(position.offset, bounds.start), bounds.high_watermark), position.time)
         self.rows: list[tuple[int, RecordRow]] = []
         self.looked = self.bytes_read = 0
         self.ended: list[RecordRow] = []
@@ -122,7 +122,7 @@ class PartitionReader:
         self._is_backward, self._wanted, self._rows_max, self._decode = is_backward, wanted, rows_max, decode
         self._offsets = FILTERED_OFFSETS if wanted is not None else rows_max
         self._outcomes = OutcomesAbove()
-        self._behind = self.place.position
+        self._behind = self.position.offset
         """The position behind the loaded rows."""
 
     @property
@@ -133,16 +133,16 @@ class PartitionReader:
 
     @property
     def is_at_begin(self) -> bool:
-        """Whether nothing is before the place."""
-        return self.place.position == (self.bounds.high_watermark if self._is_backward else self.bounds.start)
+        """Whether nothing is before the position."""
+        return self.position.offset == (self.bounds.high_watermark if self._is_backward else self.bounds.start)
 
     def take(self) -> RecordRow:
-        """The next row; the place moves past it."""
+        """The next row; the position moves past it."""
         _, row = self.rows.pop()
         if not self.rows:
-            self.place = Place(self._behind, self.place.time)
+            self.position = ReadPosition(self._behind, self.position.time)
         else:
-            self.place = Place(row.offset if self._is_backward else row.offset + 1, self.rows[-1][0])
+            self.position = ReadPosition(row.offset if self._is_backward else row.offset + 1, self.rows[-1][0])
         return row
 
     async def load(self, admin: Admin) -> None:
@@ -208,10 +208,10 @@ class PartitionReader:
             time = best(time, row.timestamp) if row.timestamp >= 0 else time
             self.rows.append((time, row))
         if self.rows:
-            self.place = Place(self.place.position, self.rows[-1][0])
+            self.position = ReadPosition(self.position.offset, self.rows[-1][0])
         else:
-            known = -1 if self.place.time is None else self.place.time
-            self.place = Place(self._behind, known if last_time < 0 else last_time)
+            known = -1 if self.position.time is None else self.position.time
+            self.position = ReadPosition(self._behind, known if last_time < 0 else last_time)
 
 
 class RecordSearch:
@@ -228,7 +228,7 @@ class RecordSearch:
 
     async def run(self, admin: Admin) -> None:
         deadline = asyncio.get_running_loop().time() + SEARCH_S
-        unknown = [each for each in self.readers if each.place.time is None and not each.is_at_end]
+        unknown = [each for each in self.readers if each.position.time is None and not each.is_at_end]
         for first in range(0, len(unknown), FIRST_LOADS):
             if first and self._is_over(deadline):
                 return  # without the first row of each partition no row is the next one
@@ -251,7 +251,7 @@ class RecordSearch:
 
     def _push(self, reader: PartitionReader) -> None:
         if not reader.is_at_end:
-            time = reader.place.time if reader.place.time is not None else -1
+            time = reader.position.time if reader.position.time is not None else -1
             heapq.heappush(self._heap, (self._sign * time, self._sign * reader.at.partition, reader))
 
     def _is_over(self, deadline: float) -> bool:
@@ -263,7 +263,7 @@ class RecordSearch:
     @property
     def reached_ms(self) -> int | None:
         """Up to this time all partitions were searched; None at the end, and where it is not known."""
-        left = [each.place.time for each in self.readers if not each.is_at_end]
+        left = [each.position.time for each in self.readers if not each.is_at_end]
         if not left or None in left:
             return None
         times = [each for each in left if each is not None and each >= 0]
@@ -274,19 +274,19 @@ class RecordSearch:
         at which it was taken.
         """
 
-        def place(taken: tuple[int, RecordRow]) -> tuple[int, int, int]:
+        def rank(taken: tuple[int, RecordRow]) -> tuple[int, int, int]:
             time, row = taken
             return (row.timestamp if row.timestamp >= 0 else time, row.partition, row.offset)
 
-        return [row for _, row in sorted(self.rows, key=place, reverse=self._sign < 0)]
+        return [row for _, row in sorted(self.rows, key=rank, reverse=self._sign < 0)]
 
 
 async def search(admin: Admin, query: QueryParameters, now_ms: int, *, decode: Decode | None = None) -> dict[str, Any]:
     """A page of records of a topic, of all its partitions or of `partition`, in the order of time.
 
     order: `newest` reads backward from the end, or from the time `from`; `oldest` reads forward from the beginning, or
-    from `from`. In one partition `from` may also be an offset, or with `oldest` a number of last records. cursor: goes
-    on where an answer ended; it has the order, too. contains, key, header, path: as in `filter_of`.
+    from `from`. In one partition `from` may also be an offset, or with `oldest` a number of last records. cursor:
+    continues where an answer ended; it has the order, too. contains, key, header, path: as in `filter_of`.
 
     The answer has `cursor` for the next page in the same direction, and `back` for the page before it in the other
     one. `begins`: nothing is before it; `done`: nothing is behind it. `looked`, `bytes`: what was read; `reached_ms`:
@@ -298,16 +298,16 @@ async def search(admin: Admin, query: QueryParameters, now_ms: int, *, decode: D
     bounds, left_out = await _bounds(admin, query, topic)
     cursor = query.text("cursor", "\0")
     if cursor != "\0":
-        order, places = read_cursor(cursor)
+        order, positions = read_cursor(cursor)
     else:
         order = query.choice("order", (NEWEST, OLDEST), NEWEST)
-        places = await _first_places(admin, query, now_ms, bounds, is_backward=order == NEWEST)
+        positions = await _first_positions(admin, query, now_ms, bounds, is_backward=order == NEWEST)
     is_backward = order == NEWEST
     readers = [
         PartitionReader(
             at,
             ends,
-            places.get(at.partition, Place(0 if is_backward else ends.start)),
+            positions.get(at.partition, ReadPosition(0 if is_backward else ends.start)),
             is_backward=is_backward,
             wanted=wanted,
             rows_max=min(limit, max(PIECE_ROWS_MIN, 2 * limit // len(bounds))),
@@ -315,7 +315,7 @@ async def search(admin: Admin, query: QueryParameters, now_ms: int, *, decode: D
         )
         for at, ends in bounds.items()
     ]
-    back = {each.at.partition: Place(each.place.position) for each in readers}
+    back = {each.at.partition: ReadPosition(each.position.offset) for each in readers}
     begins = all(each.is_at_begin for each in readers)
     found = RecordSearch(readers, is_backward=is_backward, limit=limit)
     await found.run(admin)
@@ -331,7 +331,7 @@ async def search(admin: Admin, query: QueryParameters, now_ms: int, *, decode: D
         ],
         "records": rows,
         "ended": [row for each in readers for row in each.ended],
-        "cursor": cursor_text(order, {each.at.partition: each.place for each in readers}),
+        "cursor": cursor_text(order, {each.at.partition: each.position for each in readers}),
         "back": cursor_text(OLDEST if is_backward else NEWEST, back),
         "begins": begins,
         "done": all(each.is_at_end for each in readers),
@@ -368,29 +368,33 @@ async def _bounds(
     return bounds, sorted(left_out)
 
 
-async def _first_places(
+async def _first_positions(
     admin: Admin,
     query: QueryParameters,
     now_ms: int,
     bounds: Mapping[TopicPartition, PartitionEnds],
     *,
     is_backward: bool,
-) -> dict[int, Place]:
-    """The places that the parameter `from` names. Raises ValueError."""
+) -> dict[int, ReadPosition]:
+    """The positions that the parameter `from` names. Raises ValueError."""
     default = "latest" if is_backward else "earliest"
     start = query.position("from", default, now_ms)
     if start.timestamp is None:
         if query.text("partition", "") == "":
             raise ValueError(
-                "an offset, or a number of last records, names a place in one partition: choose the partition, or a "
+                "an offset, or a number of last records, is a position in one partition: choose the partition, or a "
                 "time such as 2026-11-22T08:00 or -1h"
             )
-        return {at.partition: Place(await start_of(admin, at, query, now_ms, ends)) for at, ends in bounds.items()}
+        return {
+            at.partition: ReadPosition(await start_of(admin, at, query, now_ms, ends)) for at, ends in bounds.items()
+        }
     if start.timestamp < 0:
         is_start = start.timestamp == EARLIEST
-        return {at.partition: Place(ends.start if is_start else ends.high_watermark) for at, ends in bounds.items()}
+        return {
+            at.partition: ReadPosition(ends.start if is_start else ends.high_watermark) for at, ends in bounds.items()
+        }
     found = await admin.list_offsets(dict.fromkeys(bounds, start.timestamp)) if bounds else {}
     return {
-        at.partition: Place(ends.high_watermark if found[at].offset < 0 else found[at].offset)
+        at.partition: ReadPosition(ends.high_watermark if found[at].offset < 0 else found[at].offset)
         for at, ends in bounds.items()
     }

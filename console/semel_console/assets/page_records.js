@@ -100,7 +100,7 @@ export function recordsPage(root, parameters, trouble) {
           el("button", { type: "button", "data-key": "older", disabled: !state.hasOlder, onclick: () => go({ cursor: state.older, open: null }) }, "← Older"),
           el("button", { type: "button", "data-key": "newer", disabled: !state.hasNewer, onclick: () => go({ cursor: state.newer, open: null }) }, "Newer →"))),
       progress(), state.notes.map((note) => el("p", { class: "dim" }, note)),
-      el("div", { class: "card" }, rows.length ? el("div", { class: "scroll", "data-scroll": "records", tabindex: "0", role: "region", "aria-label": "Records" }, el("table", {},
+      el("div", { class: "card" }, rows.length ? el("div", { class: "scroll", "data-scroll": "records", tabindex: "0", role: "region", "aria-label": "Records" }, el("table", { class: "records" },
         el("thead", {}, el("tr", {}, [partition === null && "partition", "offset", "time", "outcome", "key", "value", ""].filter((each) => each !== false).map((each) => el("th", { scope: "col", class: (each === "offset" || each === "partition") && "number" }, each)))),
         el("tbody", {}, rows.map((each) => recordRow(each, shownAs(each)))))) : el("p", { class: "dim" }, state.running ? "Searching …" : isFiltered ? "No record here fits the filter." : "No records here.")));
   };

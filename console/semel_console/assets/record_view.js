@@ -34,15 +34,15 @@ export function rememberForm(topic, form) {
 
 /** A row of the list, with its details when it is open. shown: topic, form, hasPartition, isOpen, toggle(row), whole(row). */
 export function recordRow(row, shown) {
-  const place = [shown.hasPartition && el("td", { class: "number" }, String(row.partition)), el("td", { class: "number" }, number(row.offset)), el("td", {}, time(row.timestamp, true)), el("td", {}, badge(row.outcome))];
+  const place = [shown.hasPartition && el("td", { class: "number", "data-label": "partition" }, String(row.partition)), el("td", { class: "number", "data-label": "offset" }, number(row.offset)), el("td", {}, time(row.timestamp, true)), el("td", {}, badge(row.outcome))];
   if (row.marker) {
     return el("tr", { class: "marker" }, place,
       el("td", { colspan: "3" }, `${row.outcome === "committed" ? "commit" : "abort"} marker of ${row.transactional_id ?? `producer ${row.producer_id}`}, epoch ${row.producer_epoch}`));
   }
   const button = el("button", { type: "button", class: "quiet", "data-key": `row:${nameOf(row)}`, "aria-expanded": String(shown.isOpen), "aria-label": `Details of offset ${row.offset}${shown.hasPartition ? ` of partition ${row.partition}` : ""}`, onclick: () => shown.toggle(row) }, shown.isOpen ? "▾" : "▸");
   const line = el("tr", { class: [row.outcome, shown.isOpen && "opened"].filter(Boolean).join(" ") }, place,
-    el("td", { class: "data" }, short(row.key, row.key_size, shown.form, row.key_decoded)), el("td", { class: "data" }, short(row.value, row.value_size, shown.form, row.value_decoded)), el("td", {}, button));
-  return shown.isOpen ? [line, el("tr", {}, el("td", { colspan: shown.hasPartition ? "7" : "6" }, recordDetails(row, shown)))] : line;
+    el("td", { class: "data" }, short(row.key, row.key_size, shown.form, row.key_decoded)), el("td", { class: "data" }, short(row.value, row.value_size, shown.form, row.value_decoded)), el("td", { class: "opener" }, button));
+  return shown.isOpen ? [line, el("tr", { class: "details" }, el("td", { colspan: shown.hasPartition ? "7" : "6" }, recordDetails(row, shown)))] : line;
 }
 
 export function recordDetails(row, { topic, form, whole }) {

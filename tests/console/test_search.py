@@ -12,6 +12,7 @@ from semel import Producer
 from semel.errors import CorruptRecordException
 from semel_broker.node import Node
 from semel_broker.testing.in_process import EphemeralBroker
+from semel_console.facts import records as recording
 from semel_console.facts import search as searching
 from semel_protocol.batch import read_header
 from semel_protocol.records import Record, build_batch, rebuild_batch
@@ -263,3 +264,24 @@ async def test_a_marker_ends_a_transaction_also_with_a_filter(semel_broker: Ephe
     news = await visitor.facts("search", topic="orders", contains="half", cursor=first["back"])
     assert news["records"] == []
     assert [(each["producer_id"], each["outcome"]) for each in news["ended"]] == [(row["producer_id"], "aborted")]
+
+
+async def test_the_newest_records_far_above_an_open_transaction_have_their_outcome(
+    semel_broker: EphemeralBroker, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    semel_broker.create_topic("orders", 1)
+    producer = await keep_open(semel_broker.bootstrap_servers)
+    store(semel_broker, "orders", 0, *(NOW + at for at in range(40)))
+    async with Producer(bootstrap_servers=semel_broker.bootstrap_servers, transactional_id="late") as late:
+        async with late.transaction():
+            await late.send_and_wait("orders", b"sold", partition=0)
+        await late.begin_transaction()
+        await late.send_and_wait("orders", b"half", partition=0)
+        monkeypatch.setattr(recording, "LOOK_AHEAD", 20)
+        found = await visitor.facts("search", topic="orders", limit=4)
+        assert found["partitions"] == [[0, 0, 0, 44]]
+        assert [row["outcome"] for row in found["records"]] == ["open", "committed", "committed", "plain"]
+        first = await visitor.facts("search", topic="orders", partition=0, order="oldest", limit=1)
+        assert first["records"][0]["outcome"] == "unknown"  # its marker may be further than 20 offsets
+        await late.abort_transaction()
+    await producer.stop()

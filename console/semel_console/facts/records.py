@@ -33,8 +33,8 @@ MARKERS_MAX = 5_000
 LOOK_BACK_MAX = 1_000_000
 """The number of offsets before the end that are searched for the last records."""
 STEP_FACTOR = 4
-LOOK_AHEAD = 20_000
-"""The number of offsets above the last stable one that are scanned for markers."""
+LOOK_AHEAD, LOOK_AHEAD_BYTES = 20_000, 8 << 20
+"""The most offsets and bytes above the last stable offset that are scanned for the markers of a piece."""
 Decode = Callable[[bytes], Awaitable[str | None]]
 """The JSON of a value whose schema a registry has; None for other bytes."""
 
@@ -224,7 +224,7 @@ class Lookup:
         outcomes = outcomes or OutcomesAbove()
         while self.at < end and not self._is_full:
             below = self.at < bounds.last_stable
-            known = None if below else await outcomes.get(admin, self._place, bounds)
+            known = None if below else await outcomes.get(admin, self._place, bounds, self.at)
             fetched = await fetch_stored(admin, self._place, self.at, read_committed=below, bytes_max=fetch_bytes)
             before = self.at
             last = min(bounds.last_stable, end) if below else end
@@ -349,30 +349,39 @@ def _outcome_above(outcomes: Mapping[int, str], header: BatchHeader) -> str:
 
 
 class OutcomesAbove:
-    """The outcomes of the batches above the last stable offset of one partition, read once."""
+    """The outcomes of batches above the last stable offset of one partition. What was scanned is kept."""
 
     def __init__(self) -> None:
-        self._known: dict[int, str] | None = None
+        self._known: Mapping[int, str] = {}
+        self._first = self._end = -1
 
-    async def get(self, admin: Admin, at: TopicPartition, bounds: PartitionEnds) -> Mapping[int, str]:
-        if self._known is None:
-            self._known = await _outcomes(admin, at, bounds)
+    async def get(self, admin: Admin, at: TopicPartition, bounds: PartitionEnds, first: int) -> Mapping[int, str]:
+        """The outcomes of the transactional batches from the offset `first` on, by base offset."""
+        if not self._first <= first < self._end:
+            self._known, end = await _outcomes(admin, at, bounds, first)
+            self._first, self._end = first, max(end, first + 1)
         return self._known
 
 
-async def _outcomes(admin: Admin, at: TopicPartition, bounds: PartitionEnds) -> dict[int, str]:
-    """The outcome of each transactional batch from the last stable offset on, by base offset. A batch without a marker
-    within LOOK_AHEAD is left out, unless the scan reaches the end: then its transaction is open.
+async def _outcomes(admin: Admin, at: TopicPartition, bounds: PartitionEnds, first: int) -> tuple[dict[int, str], int]:
+    """The outcome of each transactional batch from `first` on, by base offset, and the offset up to which was scanned.
+    A batch without a marker within LOOK_AHEAD is left out, unless the scan reaches the end: then its transaction is
+    open.
     """
-    end = min(bounds.high_watermark, bounds.last_stable + LOOK_AHEAD)
+    end = min(bounds.high_watermark, first + LOOK_AHEAD)
     found: dict[int, str] = {}
     waiting: dict[int, list[int]] = {}
-    async for batch in scan(admin, at, bounds.last_stable, end):
+    bytes_left = LOOK_AHEAD_BYTES
+    async for batch in scan(admin, at, first, end):
         header = batch.header
         if batch.marker is not None:
             found.update(dict.fromkeys(waiting.pop(header.producer_id, ()), OUTCOME_OF[batch.marker].value))
         elif header.is_transactional:
             waiting.setdefault(header.producer_id, []).append(header.base_offset)
+        bytes_left -= header.size
+        if bytes_left <= 0:
+            end = min(end, header.next_offset)
+            break
     if end == bounds.high_watermark:
         found.update(dict.fromkeys((offset for offsets in waiting.values() for offset in offsets), "open"))
-    return found
+    return found, end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from semel_console.answers import CLUSTER_ERRORS, NOT_AUTHORIZED, RequestRefusedError, json_answer, problem_answer
+from semel_console.facts.search import search
 from semel_console.files import page_files
 from semel_console.guard import ConsoleGuard, PageHeaders, headers_of
 from semel_console.link import CALL_TIMEOUT_S, ClusterLink
@@ -29,6 +31,8 @@ if TYPE_CHECKING:  # it needs the extra `avro`
     from semel_console.decoding import Decoder
 
 Producing = Callable[[], AbstractAsyncContextManager[Producer]]
+WITH_RECORDS = ("records", "search")
+"""Facts whose records a decoder reads."""
 BODY_BYTES_MAX = 64 * 1024
 KNOCK_LIMIT_S = 2.0
 
@@ -78,13 +82,15 @@ class ConsoleApi:
         find = FACTS.get(name)
         if find is None:
             raise RequestRefusedError(404, f"There is no page {name!r}")
+        if name == "search" and self._decoder is not None:
+            find = partial(search, decode=self._decoder.json_of)
         query = QueryParameters(request.query_params)
 
         async def found() -> object:
             try:
                 shown = await self._link.call(lambda admin: find(admin, query, self._edge.now_ms()))
-                if name == "records" and self._decoder is not None:
-                    await self._decoder.add(shown["records"])
+                if name in WITH_RECORDS and self._decoder is not None:
+                    await self._decoder.add(shown["topic"], shown["records"])
                 return shown
             except NOT_AUTHORIZED as e:
                 e.add_note(NEEDS.get(name, ""))

@@ -50,7 +50,8 @@ CLIENT_DEFAULTS = {"client_id": "semel-console", "max_block_ms": 5_000, "request
     "--registry",
     metavar="URL",
     envvar="SEMEL_SCHEMA_REGISTRY_URL",
-    help="A schema registry, whose Avro is shown as JSON. Or set SEMEL_SCHEMA_REGISTRY_URL. Default: none.",
+    help="A schema registry, whose Avro, Protobuf and JSON Schema are shown as JSON. Or set SEMEL_SCHEMA_REGISTRY_URL. "
+    "Default: none.",
 )
 @click.option("--until-input-ends", is_flag=True, hidden=True, help="End when standard input, a pipe, ends.")
 def console(

@@ -13,6 +13,7 @@ from semel_console.facts.export import MEDIA_TYPES, Export
 from semel_console.facts.groups import group, groups, readers
 from semel_console.facts.records import records
 from semel_console.facts.rights import NEEDS, rights
+from semel_console.facts.search import search
 from semel_console.facts.sinks import sinks
 from semel_console.facts.timeline import ends, timeline
 from semel_console.facts.topics import topic, topics
@@ -33,6 +34,7 @@ FACTS: Mapping[str, Facts] = {
     "readers": readers,
     "records": records,
     "rights": rights,
+    "search": search,
     "sinks": sinks,
     "timeline": timeline,
     "topic": topic,

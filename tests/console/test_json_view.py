@@ -97,8 +97,7 @@ class TestInABrowser:
 
     async def test_the_view_shows_numbers_as_they_are(self, console_page: BrowserPage) -> None:
         await console_page.see("#/records?topic=values&partition=0", "price")
-        await console_page.page.get_by_label("Values as").select_option("JSON")
-        await console_page.page.locator("button[aria-expanded=false]").first.click()
+        await console_page.page.locator("button[aria-expanded=false]").last.click()
         shown = await console_page.page.locator("pre").last.inner_text()
         for token in ("12345678901234567890", "1.10", "1e400", "-0", "\\u0041\\/\\n"):
             assert token in shown
@@ -125,6 +124,11 @@ class TestInABrowser:
             ),
             ("#/records?topic=values&partition=-1", 'The parameter "partition" must be a whole number'),
             ("#/timeline?topic=values&partition=NaN", 'The parameter "partition" must be a whole number'),
+            (
+                "#/records?topic=values&open=5",
+                'The parameter "open" must be PARTITION:OFFSET, such as 3:1042, and is "5"',
+            ),
+            ("#/records?topic=values&order=up", 'The parameter "order" must be newest or oldest'),
             ("#/topic?topic=values", 'The page "Topic" has no parameter "topic". It has name.'),
             ("#/topic", 'lacks the parameter "name"'),
             ("#/records?partition=0", 'lacks the parameter "topic"'),

@@ -42,12 +42,19 @@ def message_indexes(indexes: Sequence[int]) -> bytes:
 
 def skip_message_indexes(data: bytes, at: int) -> int:
     """The position after the path of the message. Raises ValueError when the bytes are none."""
+    return read_message_indexes(data, at)[1]
+
+
+def read_message_indexes(data: bytes, at: int) -> tuple[list[int], int]:
+    """The path of the message, and the position after it. Raises ValueError when the bytes are none."""
     count, at = _read(data, at)
     if not 0 <= count <= INDEXES_MAX:
         raise ValueError(f"the path of its message has {count} indexes: it was not written as Protobuf")
+    indexes = []
     for _ in range(count):
-        _, at = _read(data, at)
-    return at
+        index, at = _read(data, at)
+        indexes.append(index)
+    return indexes or [0], at
 
 
 def _read(data: bytes, at: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import { transactionPage, transactionsPage } from "./page_transactions.js";
 /** Path -> the page, its title, its section, the parameters that it needs, those that it may have. */
 const PAGES = {
   "": [overviewPage, "Overview", ""], topics: [topicsPage, "Topics", "topics"], topic: [topicPage, "Topic", "topics", ["name"]],
-  records: [recordsPage, "Records", "topics", ["topic"], ["partition", "from", "contains"]],
+  records: [recordsPage, "Records", "topics", ["topic"], ["partition", "from", "contains", "order", "key", "path", "header", "cursor", "open"]],
   timeline: [timelinePage, "Timeline", "timeline", [], ["topic", "partition", "last", "axis"]],
   transactions: [transactionsPage, "Transactions", "transactions"], transaction: [transactionPage, "Transaction", "transactions", ["id"]],
   groups: [groupsPage, "Groups", "groups"], group: [groupPage, "Group", "groups", ["name"]],
@@ -22,6 +22,8 @@ const PAGES = {
 };
 /** Parameters that are whole numbers from 0 on. */
 const NUMBERS = ["partition", "last"];
+/** Parameters with another form, and the form in words. */
+const FORMS = { open: [/^\d{1,10}:\d{1,19}$/, "PARTITION:OFFSET, such as 3:1042"], order: [/^(newest|oldest)$/, "newest or oldest"] };
 const NAV = ["", "topics", "timeline", "transactions", "groups", "sinks", "access"];
 
 const main = document.getElementById("main");
@@ -51,6 +53,8 @@ function wrongIn(path, given) {
   const twice = known.find((name) => given.getAll(name).length > 1);
   if (twice !== undefined) return `The address has the parameter "${twice}" more than once.`;
   const wrong = NUMBERS.find((name) => given.has(name) && !/^\d{1,10}$/.test(given.get(name)));
+  const other = Object.keys(FORMS).find((name) => given.has(name) && !FORMS[name][0].test(given.get(name)));
+  if (other !== undefined) return `The parameter "${other}" must be ${FORMS[other][1]}, and is "${given.get(other)}".`;
   return wrong === undefined ? null : `The parameter "${wrong}" must be a whole number from 0 on, and is "${given.get(wrong)}".`;
 }
 

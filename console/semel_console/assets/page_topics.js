@@ -32,7 +32,7 @@ export function topicsPage(root, parameters, trouble) {
       { label: "offsets held", value: (row) => row.offsets_held, number: true },
       { label: "size", value: (row) => row.size_bytes, number: true, show: (row) => (row.size_bytes === null ? "–" : bytes(row.size_bytes)) },
       { label: "held back", value: (row) => row.held_back, number: true, show: (row) => (row.held_back ? badge(number(row.held_back), "warn") : "0") },
-      { label: "", show: (row) => el("span", { class: "row" }, link("records", "records", { topic: row.topic, partition: 0 }), link("timeline", "timeline", { topic: row.topic, partition: 0 })) },
+      { label: "", show: (row) => el("span", { class: "row" }, link("records", "records", { topic: row.topic }), link("timeline", "timeline", { topic: row.topic, partition: 0 })) },
     ], rows, { empty: facts.topics.length ? "No topic fits the filter." : "There is no topic yet." }), facts.sizes_problem && el("p", { class: "dim" }, facts.sizes_problem));
   };
   return watch("topics", {}, show, trouble);

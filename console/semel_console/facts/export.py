@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 from semel import Admin, TopicPartition
 
-from semel_console.facts.records import Lookup, RecordRow, bounds_of, names_for, needle_of, start_of
+from semel_console.facts.filters import filter_of
+from semel_console.facts.records import FILTERED_OFFSETS_MAX, Lookup, RecordRow, bounds_of, names_for, start_of
 from semel_console.query import QueryParameters
 
 ROWS_DEFAULT, ROWS_MAX = 10_000, 1_000_000
 PIECE_ROWS = 50
-PARAMETERS = ("topic", "partition", "format", "from", "contains", "limit", "committed")
+PARAMETERS = ("topic", "partition", "format", "from", "contains", "key", "header", "path", "limit", "committed")
 MEDIA_TYPES = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8"}
 COLUMNS = (
     "offset", "timestamp", "outcome", "producer_id", "producer_epoch", "transactional_id", "key", "key_base64",
@@ -52,16 +53,22 @@ class Export:
         later errors while the file is sent: then it has no end.
         """
         bounds = await call(lambda admin: bounds_of(admin, self.at))
+        wanted = filter_of(self._query)
         position = await call(lambda admin: start_of(admin, self.at, self._query, self._now_ms, bounds))
         if self.form == "csv":
             yield ",".join(COLUMNS).encode() + b"\r\n"
         else:
             yield b""
         while position < bounds.high_watermark and self._left > 0:
-            looked = Lookup(min(PIECE_ROWS, self._left), needle_of(self._query))
+            looked = Lookup(self.at, min(PIECE_ROWS, self._left), wanted)
+            last = bounds.high_watermark
+            if wanted is not None:
+                last = min(last, position + FILTERED_OFFSETS_MAX)
 
-            async def look(admin: Admin, looked: Lookup = looked, position: int = position) -> Mapping[int, str]:
-                await looked.run(admin, self.at, position, bounds)
+            async def look(
+                admin: Admin, looked: Lookup = looked, position: int = position, last: int = last
+            ) -> Mapping[int, str]:
+                await looked.run(admin, position, last, bounds)
                 return await names_for(admin, looked.rows)
 
             names = await call(look)

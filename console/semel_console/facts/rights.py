@@ -23,6 +23,7 @@ NEEDS: Mapping[str, str] = {
     "export": "The records of a topic need READ on the topic.",
     "group": "A group needs DESCRIBE on the group and on its topics.",
     "records": "The records of a topic need READ on the topic.",
+    "search": "The records of a topic need READ on the topic.",
     "timeline": "The timeline of a topic is made of its batches, which need READ on the topic.",
     "topic": "A topic needs DESCRIBE on the topic.",
     "transaction": "A transactional id needs DESCRIBE on the transactional id.",

@@ -70,7 +70,7 @@ class FakeRegistry:
         finally:
             writer.close()
 
-    def _answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def _answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if self.status:
             return self.status, {"error_code": self.status, "message": "as the test wants it"}
         match method, [unquote(part) for part in path.strip("/").split("/")]:
@@ -89,6 +89,13 @@ class FakeRegistry:
                 return 200, self._described(subject, at, known[at - 1])
             case "GET", ["schemas", "ids", number] if 1 <= int(number) <= len(self.schemas):
                 return 200, self.schemas[int(number) - 1]
+            case "GET", ["schemas", "ids", number, "versions"]:
+                return 200, [
+                    {"subject": subject, "version": version}
+                    for subject, known in self.subjects.items()
+                    for version, schema_id in enumerate(known, 1)
+                    if schema_id == int(number)
+                ]
         return 404, {"error_code": 40403, "message": "Schema not found"}
 
     def _register(self, subject: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:

@@ -250,7 +250,7 @@ async def test_a_damaged_partition_is_named_and_the_others_are_shown(
     found = await visitor.facts("search", topic="orders")
     assert (places(found), found["done"]) == ([(0, 0)], True)
     (problem,) = found["problems"]
-    assert problem.endswith("orders-1 at offset 0: the checksum is wrong")
+    assert "orders-1 at offset 0: the checksum is wrong" in problem
 
 
 async def test_a_marker_ends_a_transaction_also_with_a_filter(semel_broker: EphemeralBroker, visitor: Visitor) -> None:

@@ -22,7 +22,10 @@ const REASONS = 3;
 const reason = (line) => el("div", { class: "lines" }, line);
 
 /** The committed offset, which is the next record of the group, as a link to the record. */
-const atOffset = (row) => (row.committed === null ? "–" : link(number(row.committed), "records", { topic: row.topic, partition: row.partition, from: row.committed }));
+const atOffset = (row) => (row.committed === null ? "–" : link(number(row.committed), "records", {
+  topic: row.topic, partition: row.partition,
+  ...(row.committed < row.end_offset ? { open: `${row.partition}:${row.committed}` } : { from: row.committed }),
+}));
 
 export function groupPage(root, parameters, trouble) {
   const name = parameters.get("name") ?? "";

@@ -23,6 +23,7 @@ from semel.admin import EARLIEST
 from semel.diagnose import PartitionEnds, known_offsets
 from semel.errors import CorruptRecordException, UnknownTopicOrPartitionError
 
+from semel_console.answers import words_of
 from semel_console.facts.cluster import ends_of
 from semel_console.facts.filters import RecordFilter, filter_of
 from semel_console.facts.records import SHOWN_BYTES, Decode, Lookup, OutcomesAbove, RecordRow, names_for, start_of
@@ -150,7 +151,7 @@ class PartitionReader:
         try:
             await (self._load_backward(admin) if self._is_backward else self._load_forward(admin))
         except CorruptRecordException as e:
-            self.problem = e.message
+            self.problem = words_of(e)
 
     async def _load_forward(self, admin: Admin) -> None:
         looked = await self._look(admin, self._behind, self.bounds.high_watermark)

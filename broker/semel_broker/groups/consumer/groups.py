@@ -18,7 +18,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import Row
 
 from semel_broker.groups.classic import state as classic_state
-from semel_broker.groups.classic.group import ClassicMembership
+from semel_broker.groups.classic.group import ClassicMembership, RebalanceCause
 from semel_broker.groups.classic.records import downgraded_row, group_tombstone
 from semel_broker.groups.classic.state import ClassicRules
 from semel_broker.groups.consumer import classic_members, migration, state
@@ -166,10 +166,11 @@ class ConsumerGroups:
         if change.becomes is not None:
             return self._downgraded(group, change.becomes, now, done)
         consumer = _consumer(group)
+        because = _because(consumer, change.changes, change.cause)
         for each in change.changes:
             consumer.apply(each)
         if any(not isinstance(each, SetCurrent) for each in change.changes):
-            self._log_stored(consumer)
+            self._log_stored(consumer, because)
         has_epoch = any(isinstance(each, SetEpoch) for each in change.changes)
         return Effects(answers=done, cause=change.cause if has_epoch else "")
 
@@ -178,11 +179,12 @@ class ConsumerGroups:
         classic = group.of(ClassicMembership)
         assert classic is not None
         refused = classic_state.shut(classic, KindChangedError(group.group_id), now, ClassicRules())
+        cause = "upgraded" if change.carried else "joined"
+        because = _because(change.consumer, change.changes, cause)
         for each in change.changes:
             change.consumer.apply(each)
         group.membership = change.consumer
-        self._log_stored(change.consumer)
-        cause = "upgraded" if change.carried else "joined"
+        self._log_stored(change.consumer, because)
         return Effects(answers=[*refused.answers, *done], cause=cause)
 
     def _downgraded(self, group: Group, classic: ClassicMembership, now: TimePoint, done: list[Answer]) -> Effects:
@@ -432,6 +434,7 @@ class ConsumerGroups:
             if session.due_ms > now_ms:  # a heartbeat came first
                 self._host.alarm.arm(key, session.due_ms)
                 return
+            member = consumer.members[member_id]
             why = "session" if session.expires_ms <= now_ms else "rebalance"
             try:
                 self._host.shard.check()
@@ -441,7 +444,14 @@ class ConsumerGroups:
                 self._host.alarm.arm(key, self._host.monotonic_ms() + RETRY_MS)
                 return
             self._sessions.pop(key, None)
-            self._world.log.info("consumer_removed", group=group_id, member=member_id, timeout=why)
+            self._world.log.info(
+                "consumer_removed",
+                group=group_id,
+                member=member_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                timeout=why,
+            )
 
     def _is_ending(self, group_id: str, member_id: str) -> bool:
         session = self._sessions.get((group_id, member_id))
@@ -591,14 +601,24 @@ class ConsumerGroups:
             classic.since_ms = self._world.now_ms()
         return classic
 
-    def _log_stored(self, consumer: ConsumerGroup) -> None:
+    def _log_stored(self, consumer: ConsumerGroup, because: RebalanceCause) -> None:
         self._world.log.info(
             "consumer_group_stored",
             group=consumer.group_id,
             epoch=consumer.epoch,
             members=len(consumer.members),
             state=consumer.state_name,
+            **msgspec.structs.asdict(because),
         )
+
+
+def _because(group: ConsumerGroup, changes: tuple[Change, ...], cause: str) -> RebalanceCause:
+    """The cause of changes that are not in effect yet, and the member that they set or remove."""
+    of_members = [each for each in changes if isinstance(each, SetMember)]
+    for each in sorted(of_members, key=lambda each: each.member is None):
+        if (member := each.member or group.members.get(each.member_id)) is not None:
+            return RebalanceCause(cause, each.member_id, member.client_id, member.client_host)
+    return RebalanceCause(cause)
 
 
 def _consumer(group: Group) -> ConsumerGroup:

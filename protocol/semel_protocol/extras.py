@@ -37,8 +37,7 @@ def install_command(*extras: str) -> str:
 
 
 def command_for(source: dict[str, Any], extras: tuple[str, ...]) -> str:
-    """PURE. The command for an installation from `source`: the content of `direct_url.json`; empty: the package index.
-    """
+    """PURE. The command for an installation from `source`: what `direct_url.json` has; empty: the package index."""
     of_extras = f"[{','.join(extras)}]"
     folder = _folder(source)
     if folder is not None:

@@ -499,7 +499,8 @@ async def test_a_closed_log_pipe_does_not_stop_it(tmp_path: Path) -> None:
     while b'"ready"' not in shown:
         shown += await asyncio.to_thread(os.read, outside, 65_536)
     os.close(outside)
-    wire = await Wire.connect(json.loads(shown.splitlines()[-1])["port"])
+    ready = next(line for line in map(json.loads, shown.splitlines()) if line["event"] == "ready")
+    wire = await Wire.connect(ready["port"])
     for number in range(3):
         await wire.create_topic(f"t{number}")  # each is logged
     await wire.close()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from semel_protocol.acls import Operation
 from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode
 from semel_protocol.fields import first_version
@@ -259,7 +260,8 @@ class TransactionCoordinator:
                 self.last_error = None
                 return answer
             why = getattr(answer, "error_message", None)  # a field of semel's own, which other brokers do not send
-            raise error_for(code, f"{what}: {why}" if why else what)
+            right = config.right(Operation.WRITE, transactional_id=self._id, group=name if key_type == GROUP else None)
+            raise error_for(code, f"{what}: {why}" if why else what, right)
 
         def on_error(error: KafkaError) -> None:
             self.last_error = error

@@ -316,6 +316,7 @@ def _member(row: DescribeGroupsResponseMember, protocol_type: str) -> MemberDesc
         group_instance_id=row.group_instance_id,
         subscription=subscription,
         assignment=assignment,
+        silent_ms=_known(row.silent_ms),
     )
 
 
@@ -332,7 +333,12 @@ def _member_of_consumer_protocol(row: ConsumerGroupDescribeResponseMember) -> Me
         member_epoch=row.member_epoch,
         target_assignment=_partitions(row.target_assignment.topic_partitions),
         member_type=MEMBER_TYPES.get(row.member_type),
+        silent_ms=_known(row.silent_ms),
     )
+
+
+def _known(silent_ms: int) -> int | None:
+    return silent_ms if silent_ms >= 0 else None
 
 
 def _partitions(rows: Iterable[ConsumerGroupDescribeResponseTopicPartitions]) -> tuple[TopicPartition, ...]:

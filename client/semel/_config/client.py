@@ -33,7 +33,7 @@ from semel._config.settings import (
 )
 from semel._edge import Edge
 from semel.errors import KafkaConfigurationError
-from semel.errors.rights import Right
+from semel.errors.rights import NeededRight
 
 P = ParamSpec("P")
 C = TypeVar("C")
@@ -247,9 +247,9 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         topic: str | None = None,
         group: str | None = None,
         transactional_id: str | None = None,
-    ) -> Right:
+    ) -> NeededRight:
         """The right of this client that a request needs, for the error if it is missing."""
-        return Right(
+        return NeededRight(
             principal=self.principal, operation=operation, topic=topic, group=group, transactional_id=transactional_id
         )
 

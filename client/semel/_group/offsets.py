@@ -59,7 +59,7 @@ from semel.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from semel.errors.rights import Right
+from semel.errors.rights import NeededRight
 from semel.structs import Metadata, OffsetAndMetadata, TopicPartition
 
 EARLIEST_TIMESTAMP = -2
@@ -106,7 +106,7 @@ class Offsets:
         self._cluster, self._config, self._edge, self._member = cluster, config, cluster.edge, member
         self._topic_id = topic_id
 
-    def _right(self, topic: str | None = None) -> Right:
+    def _right(self, topic: str | None = None) -> NeededRight:
         """The right of a consumer to its group, and to a topic."""
         return self._config.right(Operation.READ, topic=topic, group=self._config.group_id)
 
@@ -430,7 +430,7 @@ def _is_by_id(topics: _Topics) -> bool:
     return any(topic_id != ZERO_UUID for _, topic_id in topics)
 
 
-def _no_leader(metadata: Metadata, partition: TopicPartition, right: Right) -> KafkaError:
+def _no_leader(metadata: Metadata, partition: TopicPartition, right: NeededRight) -> KafkaError:
     """Why metadata names no leader: the topic or the partition does not exist, or all replicas are offline."""
     topic, index = partition
     if topic not in metadata.topics:
@@ -456,6 +456,6 @@ def _check_complete(
             raise KafkaConnectionError(f"{connection.name} left {partition} out of its answer")
 
 
-def _raise_for(code: int, context: str, right: Right) -> None:
+def _raise_for(code: int, context: str, right: NeededRight) -> None:
     if code:
         raise error_for(code, context, right)

@@ -21,7 +21,7 @@ from semel._net.metadata import merged
 from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Deadline, is_lost_coordinator, retrying
 from semel.errors import BrokerResponseError, KafkaError, KafkaProtocolError, error_for
-from semel.errors.rights import Right
+from semel.errors.rights import NeededRight
 from semel.structs import Metadata, TopicPartition
 
 K = TypeVar("K")
@@ -65,7 +65,7 @@ class CallOutcomes(Generic[K, V]):
     """
 
     def __init__(
-        self, keys: Iterable[K] | None, what: Callable[[K], str], right: Callable[[K], Right] | None = None
+        self, keys: Iterable[K] | None, what: Callable[[K], str], right: Callable[[K], NeededRight] | None = None
     ) -> None:
         self.of_all = keys is None
         self.keys = list(dict.fromkeys(keys or ()))

@@ -37,7 +37,7 @@ from semel.errors import (
     KafkaTimeoutError,
     error_for,
 )
-from semel.errors.rights import Right
+from semel.errors.rights import NeededRight
 from semel.structs import Metadata, TopicMetadata
 
 log = logging.getLogger(__name__)
@@ -329,7 +329,7 @@ class Cluster:
             what=f"finding the coordinator of {key!r}",
         )
 
-    def _right_to_coordinator(self, key: str, key_type: int) -> Right:
+    def _right_to_coordinator(self, key: str, key_type: int) -> NeededRight:
         """A member reads in its group and a producer writes with its id; an administrator describes them."""
         group_id, transactional_id = (getattr(self.config, name, None) for name in ("group_id", "transactional_id"))
         if key_type == GROUP:

@@ -14,10 +14,10 @@ from semel.errors.base import ERROR_OF
 from semel.errors.base import KafkaError as KafkaError
 from semel.errors.client import *  # noqa: F403
 from semel.errors.record import RecordDeserializationError as RecordDeserializationError
-from semel.errors.rights import Right
+from semel.errors.rights import NeededRight
 
 
-def error_for(code: int, context: str = "", right: Right | None = None) -> KafkaError:
+def error_for(code: int, context: str = "", right: NeededRight | None = None) -> KafkaError:
     """The exception of a broker's error code. context: what was attempted, such as "produce to flights-3".
 
     right: the right that it needs. Then the error of a missing right names it, with the command that gives it.

@@ -23,7 +23,7 @@ UNKNOWN_PRINCIPAL: Final = "User:NAME"
 _SAID = re.compile(r"(?P<sender>(?P<principal>User:.+) from \S+) may not [A-Z_]+ [A-Z_]+ ")
 
 
-class Right(msgspec.Struct, frozen=True, kw_only=True):
+class NeededRight(msgspec.Struct, frozen=True, kw_only=True):
     """The right that a request needs. principal: of the client; None: it does not know its own, as with a certificate.
 
     operation: READ for a consumer, which then may DESCRIBE, too; WRITE for a producer. The names: of the resources.

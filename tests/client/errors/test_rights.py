@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from semel.errors import TopicAuthorizationFailedError, error_for
-from semel.errors.rights import Right
+from semel.errors.rights import NeededRight
 from semel_protocol.acls import Operation, ResourceType, add_command
 from semel_protocol.errors import ErrorCode
 
@@ -12,7 +12,7 @@ REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def text(context: str, principal: str | None) -> str:
-    right = Right(principal=principal, operation=Operation.READ, topic="orders", group="g")
+    right = NeededRight(principal=principal, operation=Operation.READ, topic="orders", group="g")
     error = error_for(REFUSED, context, right)
     assert isinstance(error, TopicAuthorizationFailedError)
     return str(error).removeprefix("[29 TOPIC_AUTHORIZATION_FAILED] ")
@@ -49,12 +49,12 @@ def test_the_name_that_the_broker_knows_wins() -> None:
     ],
 )
 def test_the_resource_is_that_of_the_error_code(code: ErrorCode, end: str) -> None:
-    right = Right(principal="User:a", operation=Operation.WRITE, group="g", transactional_id="x")
+    right = NeededRight(principal="User:a", operation=Operation.WRITE, group="g", transactional_id="x")
     assert str(error_for(code, "commit", right)).endswith(end)
 
 
 def test_another_error_stays_as_it_is() -> None:
-    right = Right(principal="User:a", operation=Operation.READ, topic="t")
+    right = NeededRight(principal="User:a", operation=Operation.READ, topic="t")
     assert str(error_for(ErrorCode.OFFSET_OUT_OF_RANGE, "fetch", right)) == str(
         error_for(ErrorCode.OFFSET_OUT_OF_RANGE, "fetch")
     )

@@ -402,6 +402,15 @@ class ConsumerGroups:
         """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
         state.check_member_epoch(_consumer(group), member_id, None, epoch)
 
+    def silent_ms(self, group: ConsumerGroup, member_id: str) -> int:
+        """Since the last request that extended the session of a member; -1: not known."""
+        session, member = self._sessions.get((group.group_id, member_id)), group.members[member_id]
+        if session is None:
+            return -1
+        of_group = self._context.session_timeout_ms(group.group_id)
+        timeout_ms = of_group if member.classic is None else member.classic.session_timeout_ms
+        return max(-1, self._host.monotonic_ms() - session.expires_ms + timeout_ms)
+
     def _is_joining(self, group_id: str, member_id: str) -> bool:
         """Whether a member of the classic protocol is between JoinGroup and SyncGroup."""
         session = self._sessions.get((group_id, member_id))

@@ -414,9 +414,9 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles, options: 
         return 0
     watch.has_told = lambda: node.broker.topics.local.hangs.is_hanging
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-    if metrics is not None:
-        metrics.serve(node)
     FrozenHeap(loop).start()  # objects that live as long as the broker need no further collection
+    if metrics is not None:
+        metrics.serve(node)  # from now on it watches for stalls, and the collection was one
     _log_ready(config, node, metrics, log, _next_steps(config, node) if options.is_for_people else {})
     files.check_start(sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions()))
     if metrics_warning is not None:

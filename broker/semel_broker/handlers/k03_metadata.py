@@ -266,6 +266,7 @@ def _asked_name(topic: Any, ctx: RequestContext) -> str | None:
 
 
 def _with_operations(request: MetadataRequest, access: Access, response: Any) -> Message:
+    response.principal = access.principal.name
     if request.include_topic_authorized_operations:
         for topic in response.topics:
             if not topic.error_code:

@@ -178,7 +178,7 @@ async def delete_consumer_groups(calls: Calls, group_ids: Sequence[str]) -> None
             answer: DeleteGroupsResponse = await calls.request(connection, request, deadline)
             for row in answer.results:
                 if row.error_code:
-                    right = calls.cluster.config.right(Operation.DELETE, group=group_id)
+                    right = calls.cluster.right(Operation.DELETE, group=group_id)
                     raise error_for(row.error_code, f"deleting group {group_id!r}", right)
 
         await calls.on_coordinator(group_id, attempt, what=f"deleting group {group_id!r}")
@@ -202,7 +202,7 @@ async def list_consumer_group_offsets(
         request = OffsetFetchRequest(group_id=group_id, topics=topics)
         answer: OffsetFetchResponse = await calls.request(connection, request, deadline)
         if answer.error_code:
-            right = calls.cluster.config.right(Operation.DESCRIBE, group=group_id)
+            right = calls.cluster.right(Operation.DESCRIBE, group=group_id)
             raise error_for(answer.error_code, what, right)
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         for topic in answer.topics:
@@ -264,7 +264,7 @@ async def delete_consumer_group_offsets(calls: Calls, group_id: str, partitions:
         )
         answer: OffsetDeleteResponse = await calls.request(connection, request, deadline)
         if answer.error_code:
-            right = calls.cluster.config.right(Operation.DELETE, group=group_id)
+            right = calls.cluster.right(Operation.DELETE, group=group_id)
             raise error_for(answer.error_code, f"deleting offsets of group {group_id!r}", right)
         for topic in answer.topics:
             for row in topic.partitions:

@@ -31,7 +31,7 @@ async def list_offsets(
     outcomes: CallOutcomes[TopicPartition, OffsetAndTimestamp] = CallOutcomes(
         wanted,
         lambda at: f"offset of {at.topic}-{at.partition}",
-        lambda at: calls.cluster.config.right(Operation.DESCRIBE, topic=at.topic),
+        lambda at: calls.cluster.right(Operation.DESCRIBE, topic=at.topic),
     )
 
     async def attempt(connection: Connection, partitions: list[TopicPartition], deadline: Deadline) -> None:
@@ -65,7 +65,7 @@ async def delete_records(
     outcomes: CallOutcomes[TopicPartition, int] = CallOutcomes(
         before,
         lambda at: f"deleting records of {at.topic}-{at.partition} before {before[at]}",
-        lambda at: calls.cluster.config.right(Operation.DELETE, topic=at.topic),
+        lambda at: calls.cluster.right(Operation.DELETE, topic=at.topic),
     )
 
     async def attempt(connection: Connection, partitions: list[TopicPartition], deadline: Deadline) -> None:

@@ -56,7 +56,7 @@ async def delete_topics(calls: Calls, topics: Sequence[str], timeout_ms: float |
     outcomes: CallOutcomes[str, None] = CallOutcomes(
         topics,
         lambda name: f"deleting topic {name!r}",
-        lambda name: calls.cluster.config.right(Operation.DELETE, topic=name),
+        lambda name: calls.cluster.right(Operation.DELETE, topic=name),
     )
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:
@@ -98,7 +98,7 @@ async def describe_topics(calls: Calls, topics: Sequence[str] | None) -> list[To
     outcomes: CallOutcomes[str, TopicMetadata] = CallOutcomes(
         topics,
         lambda name: f"describing topic {name!r}",
-        lambda name: calls.cluster.config.right(Operation.DESCRIBE, topic=name),
+        lambda name: calls.cluster.right(Operation.DESCRIBE, topic=name),
     )
 
     async def attempt(deadline: Deadline) -> None:

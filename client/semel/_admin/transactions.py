@@ -81,7 +81,7 @@ async def describe_transactions(calls: Calls, transactional_ids: Sequence[str]) 
     outcomes: CallOutcomes[str, TransactionDescription] = CallOutcomes(
         transactional_ids,
         lambda name: f"describing transactional id {name!r}",
-        lambda name: calls.cluster.config.right(Operation.DESCRIBE, transactional_id=name),
+        lambda name: calls.cluster.right(Operation.DESCRIBE, transactional_id=name),
     )
     tries = 0
 
@@ -118,7 +118,7 @@ async def describe_producers(
     outcomes: CallOutcomes[TopicPartition, list[ProducerState]] = CallOutcomes(
         partitions,
         lambda at: f"describing the producers of {at.topic}-{at.partition}",
-        lambda at: calls.cluster.config.right(Operation.READ, topic=at.topic),
+        lambda at: calls.cluster.right(Operation.READ, topic=at.topic),
     )
 
     async def attempt(connection: Connection, asked: list[TopicPartition], deadline: Deadline) -> None:

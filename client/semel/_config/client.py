@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar
 
 import msgspec
-from semel_protocol.acls import Operation
 from semel_protocol.visible import shown
 
 from semel._config.settings import (
@@ -33,7 +32,6 @@ from semel._config.settings import (
 )
 from semel._edge import Edge
 from semel.errors import KafkaConfigurationError
-from semel.errors.rights import NeededRight
 
 P = ParamSpec("P")
 C = TypeVar("C")
@@ -235,23 +233,10 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def principal(self) -> str | None:
         """The principal that brokers take this client for, unless they map names. None: they take it from a certificate
-        or a token."""
+        or a token. semel's brokers say it in their metadata."""
         if self.security_protocol == "PLAINTEXT":
             return "User:ANONYMOUS"
         return None if self.sasl_plain_username is None else f"User:{self.sasl_plain_username}"
-
-    def right(
-        self,
-        operation: Operation,
-        *,
-        topic: str | None = None,
-        group: str | None = None,
-        transactional_id: str | None = None,
-    ) -> NeededRight:
-        """The right of this client that a request needs, for the error if it is missing."""
-        return NeededRight(
-            principal=self.principal, operation=operation, topic=topic, group=group, transactional_id=transactional_id
-        )
 
     def servers(self) -> list[tuple[str, int]]:
         """The bootstrap addresses. Raises KafkaConfigurationError for an invalid one."""

@@ -441,7 +441,7 @@ class Fetcher:
 
     def _refused(self, state: AssignedPartition, offset: int, code: int) -> bool:
         """React to a partition's error. True when the application must get it."""
-        right = self._config.right(Operation.READ, topic=state.topic_partition.topic)
+        right = self._cluster.right(Operation.READ, topic=state.topic_partition.topic)
         error = error_for(code, f"fetch from {_name(state)} at offset {offset}", right)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._out_of_range(state, offset)

@@ -153,7 +153,7 @@ class RangeFetch:
         if leader < 0:
             code = self._cluster.metadata.errors.get(topic, 0)
             self._cluster.request_refresh()
-            right = config.right(Operation.READ, topic=topic)
+            right = self._cluster.right(Operation.READ, topic=topic)
             raise error_for(code or ErrorCode.LEADER_NOT_AVAILABLE, self._name, right)
         if not self._cluster.metadata.describes(topic, self._topic_id):
             self._cluster.request_refresh()
@@ -203,7 +203,7 @@ class RangeFetch:
         self._cluster.update_leader(*self._partition, row.current_leader.leader_id, row.current_leader.leader_epoch)
         if row.error_code == ErrorCode.CORRUPT_MESSAGE:
             raise CorruptRecordException(f"{self._name} at offset {at}: its broker cannot read the stored batch")
-        right = self._config.right(Operation.READ, topic=self._partition[0])
+        right = self._cluster.right(Operation.READ, topic=self._partition[0])
         raise error_for(row.error_code, f"fetch from {self._name} at offset {at}", right)
 
     async def _check_in_range(self, at: int) -> None:

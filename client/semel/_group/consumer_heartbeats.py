@@ -152,7 +152,7 @@ class ConsumerHeartbeats(HeartbeatTask):
             if answer.error_code:
                 # The message of a broker may say more: which assignors it has, or why an expression is invalid.
                 why = f": {answer.error_message}" if answer.error_message else ""
-                right = self._cluster.config.right(Operation.READ, group=member.group_id)
+                right = self._cluster.right(Operation.READ, group=member.group_id)
                 raise error_for(answer.error_code, f"heartbeat to group {member.group_id!r}{why}", right)
         except KafkaError as error:
             return self._failed(error)

@@ -249,5 +249,5 @@ class GroupIdentity:
 
     def _check(self, code: int, what: str) -> None:
         if code:
-            right = self._cluster.config.right(Operation.READ, group=self.group_id)
+            right = self._cluster.right(Operation.READ, group=self.group_id)
             raise error_for(code, f"{what} group {self.group_id!r}", right)

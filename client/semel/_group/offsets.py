@@ -108,7 +108,7 @@ class Offsets:
 
     def _right(self, topic: str | None = None) -> NeededRight:
         """The right of a consumer to its group, and to a topic."""
-        return self._config.right(Operation.READ, topic=topic, group=self._config.group_id)
+        return self._cluster.right(Operation.READ, topic=topic, group=self._config.group_id)
 
     # From the leaders
 

@@ -60,6 +60,7 @@ class Cluster:
         self.edge = config.edge or Edge()
         self.pool = Pool(config, self.edge)
         self.metadata = Metadata(brokers={}, topics={})
+        self._principal = config.principal
         self._auto_create_topics = auto_create_topics
         self._wanted: dict[str, None] = {}
         self._awaited: Counter[str] = Counter()
@@ -237,7 +238,7 @@ class Cluster:
             code = self.metadata.errors.get(topic) if is_error_new else None
             is_error_new = True
             if code is not None and not error_code(code).retriable:
-                raise error_for(code, f"topic {topic!r}", self.config.right(operation, topic=topic))
+                raise error_for(code, f"topic {topic!r}", self.right(operation, topic=topic))
             if deadline.expired:
                 why = f" ({error_for(code).message})" if code else ""
                 raise self.timed_out(
@@ -329,13 +330,26 @@ class Cluster:
             what=f"finding the coordinator of {key!r}",
         )
 
+    def right(
+        self,
+        operation: Operation,
+        *,
+        topic: str | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+    ) -> NeededRight:
+        """The right of this client that a request needs, for the error if it is missing."""
+        return NeededRight(
+            principal=self._principal, operation=operation, topic=topic, group=group, transactional_id=transactional_id
+        )
+
     def _right_to_coordinator(self, key: str, key_type: int) -> NeededRight:
         """A member reads in its group and a producer writes with its id; an administrator describes them."""
         group_id, transactional_id = (getattr(self.config, name, None) for name in ("group_id", "transactional_id"))
         if key_type == GROUP:
-            return self.config.right(Operation.READ if key == group_id else Operation.DESCRIBE, group=key)
+            return self.right(Operation.READ if key == group_id else Operation.DESCRIBE, group=key)
         operation = Operation.WRITE if key == transactional_id else Operation.DESCRIBE
-        return self.config.right(operation, transactional_id=key)
+        return self.right(operation, transactional_id=key)
 
     def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
         """Drop the cached coordinator: the next call finds it again."""
@@ -516,6 +530,7 @@ class Cluster:
             topics=topics, allow_auto_topic_creation=self._auto_create_topics and topics is not None
         )
         answer = await self._answer_of(node_id, connection, request)
+        self._principal = answer.principal or self._principal
         for broker in answer.brokers:
             self.pool.set_address(broker.node_id, broker.host, broker.port)
         self.pool.reachability.metadata_answered(self.pool.address(broker.node_id) for broker in answer.brokers)

@@ -66,7 +66,7 @@ class BatchOutcomes:
             return False
         batch.maybe_stored = batch.maybe_stored or code in MAYBE_STORED
         what = f"produce to {queue.name}" + (f": {row.error_message}" if row.error_message else "")
-        error = error_for(code, what, self._config.right(Operation.WRITE, topic=queue.topic))
+        error = error_for(code, what, self._cluster.right(Operation.WRITE, topic=queue.topic))
         renews = action in (Action.NEW_EPOCH, Action.NEW_PRODUCER_ID)
         if self._transaction is not None and renews and queue.is_first_open(batch):
             self.failed(batch, error)  # only the coordinator may bump the epoch, after an abort

@@ -36,7 +36,7 @@ async def new_producer_id(
             timeout_ms=config.request_timeout_ms,
         )
         if answer.error_code:
-            right = config.right(Operation.IDEMPOTENT_WRITE)
+            right = cluster.right(Operation.IDEMPOTENT_WRITE)
             said = f"{what}: {answer.error_message}" if answer.error_message else what  # a field of semel's own
             raise error_for(answer.error_code, said, right)
         return answer.producer_id, answer.producer_epoch

@@ -260,7 +260,9 @@ class TransactionCoordinator:
                 self.last_error = None
                 return answer
             why = getattr(answer, "error_message", None)  # a field of semel's own, which other brokers do not send
-            right = config.right(Operation.WRITE, transactional_id=self._id, group=name if key_type == GROUP else None)
+            right = self._cluster.right(
+                Operation.WRITE, transactional_id=self._id, group=name if key_type == GROUP else None
+            )
             raise error_for(code, f"{what}: {why}" if why else what, right)
 
         def on_error(error: KafkaError) -> None:

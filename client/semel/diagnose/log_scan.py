@@ -80,7 +80,7 @@ async def fetch_stored(
     """
     calls = admin._calls
     what = f"reading {partition.topic}-{partition.partition} at offset {offset}"
-    right = calls.cluster.config.right(Operation.READ, topic=partition.topic)
+    right = calls.cluster.right(Operation.READ, topic=partition.topic)
     wanted = FetchRequestPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=bytes_max)
 
     async def attempt(deadline: Deadline) -> FetchResponsePartition:

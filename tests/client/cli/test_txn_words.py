@@ -371,7 +371,7 @@ def test_consumers_that_come_and_go_without_a_commit_are_noticed() -> None:
         assert group_findings_facts(dying("Stable", before=quiet))["suspects"] == []
 
 
-def test_an_empty_group_without_anything_to_read_is_told_to_start() -> None:
+def test_an_empty_group_without_anything_to_read_is_advised_to_start() -> None:
     found = msgspec.structs.replace(dying("Empty", before=frozenset()), ends={AT: PartitionEnds(0, 17, 17)})
     assert "it has no members. Start its consumers." in "\n".join(line.plain for line in group_lines(found, NOW_MS))
 

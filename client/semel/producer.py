@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 import msgspec
+from semel_protocol.acls import Operation
 from semel_protocol.records import BatchBuilder, record_bytes_max
 
 from semel._config.arguments import argument, checked, text, whole
@@ -237,7 +238,8 @@ class Producer(Generic[K_contra, V_contra]):
         """
         if not self._life.is_running:
             raise self._not_running()
-        return {row.partition for row in (await self._cluster.wait_for_topic(topic)).partitions}
+        found = await self._cluster.wait_for_topic(topic, operation=Operation.WRITE)
+        return {row.partition for row in found.partitions}
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """A snapshot of this producer's counters: group -> name -> number. Names are those of Kafka's Java client.
@@ -513,7 +515,7 @@ class Producer(Generic[K_contra, V_contra]):
 
     async def _find_topic(self, topic: str) -> TopicQueues:
         sender = self._sender
-        metadata = await self._cluster.wait_for_topic(text("topic", topic))
+        metadata = await self._cluster.wait_for_topic(text("topic", topic), operation=Operation.WRITE)
         if self._sender is not sender:
             raise TransactionAborted("the producer has joined another step of its group; send the record again")
         found = self._topics.get(topic)

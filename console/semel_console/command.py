@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from semel._command_line.client_settings import ClientSettings, client_options
 from semel._command_line.common import failure, say
+from semel_protocol import extras
 
 from semel_console.app import console_app
 from semel_console.guard import ConsoleGuard, is_loopback
@@ -93,5 +94,5 @@ def _decoder(url: str) -> Decoder:
     try:
         from semel_console.decoding import Decoder
     except ImportError as e:
-        raise failure(f"--registry needs the package {e.name!r}: pip install 'semel[avro]'") from None
+        raise failure(extras.missing("--registry", str(e.name), "avro")) from None
     return Decoder(url)

@@ -20,6 +20,7 @@ from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, Schema, S
 from semel.registry.avro import AvroDeserializer
 from semel.registry.framing import MAGIC, PREFIX, read_message_indexes, read_schema_id
 from semel.registry.schemas import HTTP_NOT_FOUND, RegistryError, explained
+from semel_protocol import extras
 
 from semel_console.facts.records import RecordRow
 
@@ -271,7 +272,7 @@ def _file_descriptor(schema: Schema, name: str) -> Any:
     try:
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
     except ImportError as e:
-        raise ValueError(f"Protobuf needs the package {e.name!r}: pip install 'semel[protobuf]'") from None
+        raise ValueError(extras.missing("Protobuf", e.name or "protobuf", "protobuf")) from None
     try:
         made = FileDescriptorProto.FromString(base64.b64decode(schema.schema_str or "", validate=True))
     except (binascii.Error, ValueError) as e:

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import click
+from semel_protocol import extras
 
 from pyspark_semel import java
 
@@ -72,7 +73,7 @@ def spark_home() -> Path:
     """Return the folder of the package pyspark, which is a complete Spark. Raises ClickException."""
     package = importlib.util.find_spec("pyspark")
     if package is None or package.origin is None:
-        raise click.ClickException("pyspark is not installed: pip install 'semel[spark]'")
+        raise click.ClickException(extras.missing("This command", "pyspark", "spark"))
     return Path(package.origin).parent
 
 

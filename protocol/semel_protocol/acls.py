@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from enum import IntEnum
 
@@ -178,3 +179,25 @@ def applies(acl: Acl, name: str) -> bool:
     if acl.pattern is PatternType.PREFIXED:
         return name.startswith(acl.name)
     return acl.name in (name, WILDCARD)
+
+
+OPTION_OF = {
+    ResourceType.TOPIC: "--topic",
+    ResourceType.GROUP: "--group",
+    ResourceType.TRANSACTIONAL_ID: "--transactional-id",
+}
+"""The options of `semel acl` that name a resource."""
+ADD_COMMAND = "semel acl add"
+
+
+def add_command(principal: str, operation: Operation, kind: ResourceType, name: str) -> str:
+    """The command that allows an operation."""
+    allowed = operation.name.lower().replace("_", "-")
+    words = [*ADD_COMMAND.split(), "--principal", principal, "--allow", allowed]
+    words += [OPTION_OF[kind], name] if kind in OPTION_OF else ["--cluster"]
+    return shlex.join(words)
+
+
+def refusal(sender: str, operation: Operation, kind: ResourceType, name: str, command: str) -> str:
+    """The sentences about a missing right. `sender`: the principal, perhaps with its host; `command`: what gives it."""
+    return f"{sender} may not {operation.name} {kind.name} {name!r}. An administrator can allow it: {command}"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -18,6 +19,7 @@ from broker.harness import Wire, batch, produce_request
 from broker.sasl_login import log_in
 from semel_protocol import __version__
 from semel_protocol.errors import ErrorCode
+from semel_protocol.extras import install_command
 from semel_protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
@@ -25,7 +27,8 @@ from support.processes import why_it_failed
 
 pytestmark = pytest.mark.real_time
 
-COMMAND = (sys.executable, "-m", "semel_broker", "--log-format", "json")
+IN_TERMINAL = (sys.executable, "-m", "semel_broker")
+COMMAND = (*IN_TERMINAL, "--log-format", "json")
 
 
 class ServeProcess:
@@ -93,11 +96,14 @@ async def spawn(tmp_path: Path) -> AsyncIterator[Spawn]:
 
 
 async def refused(process: ServeProcess) -> str:
-    """The only message on stderr of a process that has ended with status 1."""
+    """The only message of a process that has ended with status 1: an event of its log, and nothing on stderr."""
     async with asyncio.timeout(20):
-        _, errors = await process.process.communicate()
+        printed, errors = await process.process.communicate()
     assert process.process.returncode == 1, errors
-    return errors.decode()
+    assert errors == b""
+    (line,) = map(json.loads, printed.splitlines())
+    assert (line["event"], line["level"]) == ("start_failed", "error")
+    return str(line["error"])
 
 
 async def test_a_failure_shows_how_the_process_ended_and_its_stderr(spawn: Spawn) -> None:
@@ -252,6 +258,74 @@ async def test_bad_arguments_are_explained(spawn: Spawn, arguments: tuple[str, .
     assert words in await refused(await spawn(*arguments))
 
 
+async def start_in_terminal(data: Path, *arguments: str, log: Path | None = None) -> tuple[int | None, str]:
+    """A start that fails, with a terminal as stderr and, without the file `log`, as stdout: the exit status and what
+    the terminal shows."""
+    terminal, inside = os.openpty()
+    with (log or Path(os.devnull)).open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *(*IN_TERMINAL, "--data-dir", str(data), *arguments), stdout=inside if log is None else file, stderr=inside
+        )
+        async with asyncio.timeout(20):
+            status = await process.wait()
+    os.set_blocking(terminal, False)
+    shown = await asyncio.to_thread(os.read, terminal, 65_536)
+    os.close(inside)
+    os.close(terminal)
+    return status, shown.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--host", "192.0.2.1", "--port", "0"), "no such address"),
+        (("--set", "num.partitons=3"), "num.partitions"),
+        (("--set", "num.partitons=3", "--log-format", "json"), "num.partitions"),
+    ],
+)
+async def test_a_terminal_shows_a_failed_start_once(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    """Also when the log goes to a file, as in `semel serve > log`: then the file has the event, too."""
+    assert (await start_in_terminal(tmp_path / "data", *arguments))[1].count(words) == 1
+    status, shown = await start_in_terminal(tmp_path / "data", *arguments, log=tmp_path / "log")
+    assert status == 1
+    assert shown.count(words) == 1
+    assert "Traceback" not in shown
+    assert [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()] == ["start_failed"]
+
+
+async def test_without_a_log_standard_error_says_why_the_start_failed(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(*COMMAND, "--data-dir", str(tmp_path / "data"), "--host", "192.0.2.1", "--port", "0"),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(20):
+        _, errors = await process.communicate()
+    (line,) = errors.decode().splitlines()
+    assert "no such address" in line
+
+
+async def test_the_log_of_a_broker_alone_begins_with_what_runs_where(tmp_path: Path) -> None:
+    """Its registration and its election concern no other broker: they are at the level debug."""
+    terminal, inside = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(*IN_TERMINAL, "--data-dir", str(tmp_path / "data"), "--port", "0"), stdout=inside, stderr=inside
+    )
+    os.close(inside)
+    first = b""
+    while b"\n" not in first:
+        first += await asyncio.to_thread(os.read, terminal, 65_536)
+    process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(20):
+        assert await process.wait() == 0
+    os.close(terminal)
+    line = re.sub(r"\x1b\[[0-9;]*m", "", first.decode()).splitlines()[0]
+    assert " ready " in line
+    for fact in (f"version={__version__}", f"data_dir={tmp_path / 'data'}", "advertised=127.0.0.1:", "stop=Ctrl-C"):
+        assert fact in line
+    assert "try='semel topic create first -b 127.0.0.1:" in line.replace('"', "'")
+
+
 async def test_an_unusable_data_directory_is_refused_with_a_message(spawn: Spawn, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for data in ("file", "file/below"):
@@ -263,9 +337,8 @@ async def test_an_unusable_data_directory_is_refused_with_a_message(spawn: Spawn
 
 async def test_listening_beyond_loopback_logs_a_warning(spawn: Spawn) -> None:
     process = await spawn("--host", "0.0.0.0", "--advertised-host", "127.0.0.1", "--port", "0")
-    line = await process.line("listens_beyond_loopback")
+    line = await (await process.ready()).line("listens_beyond_loopback")
     assert line["level"] == "warning"
-    await process.ready()
 
 
 async def test_settings_come_from_file_environment_and_flags(spawn: Spawn, tmp_path: Path) -> None:
@@ -364,7 +437,7 @@ async def test_without_the_packages_of_an_extra_one_sentence_says_what_to_instal
     assert process.returncode == 1
     (line,) = errors.decode().splitlines()
     assert f"{missing!r}" in line
-    assert f"pip install 'semel[{extra}]'" in line
+    assert install_command(extra) in line
     assert not (tmp_path / "data").exists()
 
 
@@ -426,7 +499,8 @@ async def test_a_closed_log_pipe_does_not_stop_it(tmp_path: Path) -> None:
     while b'"ready"' not in shown:
         shown += await asyncio.to_thread(os.read, outside, 65_536)
     os.close(outside)
-    wire = await Wire.connect(json.loads(shown.splitlines()[-1])["port"])
+    ready = next(line for line in map(json.loads, shown.splitlines()) if line["event"] == "ready")
+    wire = await Wire.connect(ready["port"])
     for number in range(3):
         await wire.create_topic(f"t{number}")  # each is logged
     await wire.close()
@@ -454,8 +528,8 @@ async def test_the_first_user_is_made_at_the_first_start_and_then_left_alone(spa
     for event in ("bootstrap_user_made", "bootstrap_user_not_made"):
         process = await spawn(*flags, "--bootstrap-password-file", str(password))
         assert (await process.line(event))["user"] == "admin"
-        assert (await process.line("no_authorizer"))["listeners"] == ["SASL_PLAINTEXT"]
         await process.ready()
+        assert (await process.line("no_authorizer"))["listeners"] == ["SASL_PLAINTEXT"]
         wire = await process.wire()
         assert (await log_in(wire, "admin", "a kettle", "SCRAM-SHA-512")).error_code == 0
         assert await process.end(signal.SIGTERM) == 0
@@ -470,5 +544,5 @@ async def test_a_first_user_without_rights_is_warned_of(spawn: Spawn, tmp_path: 
         *("--bootstrap-password-file", str(password)),
         *("--set", "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
     )
-    assert "User:admin" in (await process.line("bootstrap_user_has_no_rights"))["do"]
     await process.ready()
+    assert "User:admin" in (await process.line("bootstrap_user_has_no_rights"))["do"]

@@ -230,7 +230,7 @@ async def test_a_broker_ends_for_its_disk_although_both_outputs_hang(tmp_path: P
         "from semel_broker.audit_file import audit_room; from semel_broker.logging import LogOutput, make_logger;"
         "output = LogOutput(sys.stdout, audit_room=audit_room(is_required=False));"
         "log = make_logger('info', 'json', output);"
-        "_end_for_disk(log, lambda: _close_outputs(output, None), 'write of x failed')"
+        "_end_for_disk(log, output, lambda: _close_outputs(output, None), 'write of x failed')"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=pipe[1], stderr=pipe[1])
     assert await ended(process, None) == EXIT_STATUS

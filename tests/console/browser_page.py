@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from console.processes import Console
+from semel_protocol.extras import install_command
 
 LIMIT_MS = 20_000
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -20,7 +21,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 def why_not() -> str:
     """The missing program or package that the browser tests need; empty if there is none."""
     if importlib.util.find_spec("playwright") is None:
-        return "the extra `browser` is not installed: pip install 'semel[browser]'"
+        return f"the extra `browser` is not installed: {install_command('browser')}"
     if CHROMIUM is None:
         return "no Chromium on this machine: apt install chromium, or any program `chromium` or `google-chrome`"
     return ""

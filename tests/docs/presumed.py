@@ -224,7 +224,7 @@ PRESUMED = {
     "docs/replace-testcontainers.md": Presumed(
         first="printf '[pytest]\\n' > pytest.ini\n",
         replace={
-            "pip install 'semel[broker]'": "python -c 'import semel_broker'",
+            "pip install '.[broker]'": "python -c 'import semel_broker'",
             "pytest -q tests": "python -m pytest -q -p no:cacheprovider tests",
         },
         needs_extras=True,

@@ -1,5 +1,6 @@
 """Every file of the packages keeps the house rules."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,18 @@ def test_all_packages_are_looked_at() -> None:
 def test_house_rule(rule: Rule) -> None:
     broken = [place for source in SOURCES for place in rule(source)]
     assert not broken, "\n".join(broken)
+
+
+def test_no_text_asks_a_package_index_for_semel() -> None:
+    """The index need not have this version, or any. Code asks `semel_protocol.extras`, and pages name a checkout."""
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    sources = [path for folder in (*PACKAGES, *OTHERS) for path in (ROOT / folder).rglob("*.py")]
+    allowed = {ROOT / "protocol/semel_protocol/extras.py", ROOT / "tests/protocol/test_extras.py"}
+    asks = re.compile(r"pip install [^`\n]*(?<![/\w.-])semel\b(?![-/_.])")
+    found = [
+        f"{path.relative_to(ROOT)}: {hint.group()}"
+        for path in [*pages, *sources]
+        if path not in allowed
+        for hint in asks.finditer(path.read_text())
+    ]
+    assert not found, "\n".join(found)

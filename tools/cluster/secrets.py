@@ -11,6 +11,8 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from semel_protocol import extras
+
 from tools.cluster.compose import ComposeError
 from tools.cluster.interpolation import dotenv
 
@@ -83,6 +85,6 @@ def _make_certificates(folder: Path) -> None:
 
         authority = Authority(folder)
     except ImportError:
-        raise ComposeError("certificates need the package 'trustme': pip install 'semel[tls-dev]'") from None
+        raise ComposeError(extras.missing("A cluster with certificates", "trustme", "tls-dev")) from None
     authority.issue("server", *BROKERS)
     authority.issue("etcd", *ETCD)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from semel_protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType, bits_of
+from semel_protocol.acls import (
+    CLUSTER_NAME,
+    OPERATIONS_OF,
+    Operation,
+    ResourceType,
+    add_command,
+    bits_of,
+    refusal,
+)
 from semel_protocol.schema import Message
 
 from semel_broker.answers import CloseConnectionError
@@ -63,9 +71,9 @@ class Access:
         return self._authorizer.allows(self.principal, operation, kind, name)
 
     def refusal(self, operation: Operation, kind: ResourceType, name: str) -> str:
-        """The sentence for a client that was refused. It does not say which ACL decided."""
-        who = f"{self.principal.name} from {self.principal.host}"
-        return f"{who} may not {operation.name} {kind.name} {name!r}: an administrator can allow it with an ACL"
+        """The sentences for a client that was refused. They do not say which ACL decided."""
+        command = add_command(self.principal.name, operation, kind, name)
+        return refusal(f"{self.principal.name} from {self.principal.host}", operation, kind, name, command)
 
     def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
         """Whether there can be a resource of the type on which the principal may do the operation."""

@@ -60,6 +60,7 @@ class Controller:
         self._store = store
         self._feed = feed
         self._registration = registration
+        self._note = world.log.info if config.is_clustered else world.log.debug  # alone, it decides for no other broker
         self._term: Expect | None = None
         self._wake = Event()
         self._dirty: dict[Place, None] = {}
@@ -96,12 +97,12 @@ class Controller:
         while True:
             try:
                 self._term = term = await self._win()
-                self._world.log.info("controller_elected", controller_epoch=term.revision)
+                self._note("controller_elected", controller_epoch=term.revision)
                 self._all_dirty = self._may_have_orphans = True
                 self._size_max = CHANGES_MAX
                 self._schedule_rebalance()
                 await self._serve(term)
-                self._world.log.info("controller_resigned", controller_epoch=term.revision)
+                self._note("controller_resigned", controller_epoch=term.revision)
             except StoreClosedError:
                 return
             except Exception:  # a bug of semel: the next controller would have it too
@@ -239,7 +240,7 @@ class Controller:
     async def _write_batch(self, batch: StepBatch) -> bool:
         if not await self._transact(batch.expects, batch.changes):
             return False
-        log_steps(self._world.log, batch.steps)
+        log_steps(self._note, batch.steps)
         return True
 
     async def _transact(self, expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> bool:

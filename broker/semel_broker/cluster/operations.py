@@ -117,7 +117,7 @@ class Operations:
         """Write a transaction. Returns whether it was written, once the image shows it. Raises REQUEST_TIMED_OUT."""
         is_written = await write(self._store, self._feed, batch.expects, batch.changes)
         if is_written:
-            log_steps(self._log, batch.steps)
+            log_steps(self._log.info, batch.steps)
         return is_written
 
 

@@ -87,6 +87,7 @@ class Registration:
         self._ttl_ms = config.broker_session_timeout_ms
         self._store = store
         self._feed = feed
+        self._note = world.log.info if config.is_clustered else world.log.debug  # alone, it has no other broker to join
         self._session: Session | None = None
         self._telling: Task[None] | None = None
         self._admitted: Session | None = None
@@ -263,7 +264,7 @@ class Registration:
                 continue
             if revision is not None:
                 self.epoch = revision
-                self._world.log.info("registered", node_id=self._node_id, broker_epoch=revision)
+                self._note("registered", node_id=self._node_id, broker_epoch=revision)
                 self._notify(self.on_registered)
                 self._compare()
                 return offline
@@ -372,7 +373,7 @@ class Registration:
             self._admitted = None
         elif self._admitted is None and image.is_admitted(self._node_id):
             self._admitted = session
-            self._world.log.info("admitted", node_id=self._node_id, broker_epoch=self.epoch)
+            self._note("admitted", node_id=self._node_id, broker_epoch=self.epoch)
             self._notify(self.on_admitted)
             if self._first is not None and not self._first.done():
                 self._first.set_result(None)

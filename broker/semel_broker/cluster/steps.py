@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from semel_broker.cluster.image import Place
 from semel_broker.cluster.store import Change, Expect
-from semel_broker.world import Logger
 
 LOGGED_SINGLY_MAX: Final = 10
 
@@ -53,12 +52,15 @@ def pack(steps: Sequence[Step], size_max: int, common: Sequence[Expect] = ()) ->
         at = end
 
 
-def log_steps(log: Logger, steps: Sequence[Step]) -> None:
-    """Log written steps: one line for each, or one line with a count for each event if there are many."""
+def log_steps(note: Callable[..., None], steps: Sequence[Step]) -> None:
+    """Log written steps: one line for each, or one line with a count for each event if there are many.
+
+    `note`: the method of the logger for their level.
+    """
     if len(steps) <= LOGGED_SINGLY_MAX:
         for step in steps:
-            log.info(step.what, **step.facts)
+            note(step.what, **step.facts)
         return
     for what, count in sorted(Counter(step.what for step in steps).items()):
         first = next(step for step in steps if step.what == what)
-        log.info(what, count=count, **{f"first_{name}": fact for name, fact in first.facts.items()})
+        note(what, count=count, **{f"first_{name}": fact for name, fact in first.facts.items()})

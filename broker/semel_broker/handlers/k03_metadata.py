@@ -43,7 +43,7 @@ from semel_broker.authorization.requirements import (
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import NO_LEADER
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
-from semel_broker.context import Broker, RequestContext
+from semel_broker.context import RequestContext
 from semel_broker.handlers.k19_create_topics import creation
 from semel_broker.scheduling.turns import Slices
 from semel_broker.topics.advertised_brokers import AdvertisedBroker
@@ -131,7 +131,7 @@ async def _describe(asked: str | bytes, ctx: RequestContext, may_create: bool, s
     topic = broker.topics.get(name)
     if topic is None:
         try:
-            topic = await _create(name, broker, may_create)
+            topic = await _create(name, ctx, may_create)
         except KafkaError as error:
             return MetadataResponseTopic(error_code=error.code, name=name)
     described = MetadataResponseTopic(name=name, topic_id=topic.topic_id, is_internal=topic.is_internal)
@@ -189,10 +189,12 @@ def partition_row(topic: Topic, index: int, ctx: RequestContext) -> MetadataResp
     )
 
 
-async def _create(name: str, broker: Broker, may_create: bool) -> Topic:
+async def _create(name: str, ctx: RequestContext, may_create: bool) -> Topic:
+    topics = ctx.broker.topics
     if may_create and name not in INTERNAL_TOPICS:
-        return await broker.topics.ensure(name)
-    return broker.topics.required(name)
+        because = {"cause": "auto.create.topics.enable", "client_id": ctx.client_id, "client_host": ctx.client_host}
+        return await topics.ensure(name, because)
+    return topics.required(name)
 
 
 # --- rights and audit ----------------------------------------------------------------------------------------
@@ -264,6 +266,7 @@ def _asked_name(topic: Any, ctx: RequestContext) -> str | None:
 
 
 def _with_operations(request: MetadataRequest, access: Access, response: Any) -> Message:
+    response.principal = access.principal.name
     if request.include_topic_authorized_operations:
         for topic in response.topics:
             if not topic.error_code:

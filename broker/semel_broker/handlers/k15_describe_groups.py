@@ -58,7 +58,7 @@ async def _describe(group_id: str, ctx: RequestContext) -> DescribeGroupsRespons
         group_state=group.state.value,
         protocol_type=group.protocol_type,
         protocol_data=(group.protocol or "") if stable else "",
-        members=_members(group, stable),
+        members=_members(group, stable, round(ctx.broker.world.monotonic() * 1000)),
     )
 
 
@@ -69,7 +69,7 @@ def _not_found(group_id: str, why: str, ctx: RequestContext) -> DescribeGroupsRe
     return dead
 
 
-def _members(group: ClassicMembership, stable: bool) -> list[DescribeGroupsResponseMember]:
+def _members(group: ClassicMembership, stable: bool, now_ms: int) -> list[DescribeGroupsResponseMember]:
     return [
         DescribeGroupsResponseMember(
             member_id=member.member_id,
@@ -78,6 +78,7 @@ def _members(group: ClassicMembership, stable: bool) -> list[DescribeGroupsRespo
             client_host=member.client_host,
             member_metadata=member.metadata_for(group.protocol) if stable else b"",
             member_assignment=member.assignment if stable else b"",
+            silent_ms=-1 if member.is_new else max(-1, now_ms - member.expires_ms + member.session_timeout_ms),
         )
         for member in group.members.values()
     ]

@@ -84,7 +84,8 @@ async def _create(
     if mutations is not None and not validate_only:
         planned = await ctx.broker.topics.create(new, validate_only=True)
         mutations.take(planned.partition_count)
-    topic = await ctx.broker.topics.create(new, validate_only=validate_only)
+    because = {"cause": "create_topics", "client_id": ctx.client_id, "client_host": ctx.client_host}
+    topic = await ctx.broker.topics.create(new, validate_only=validate_only, because=because)
     return CreateTopicsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -35,6 +35,7 @@ from semel_broker.authorization.requirements import (
 from semel_broker.context import RequestContext
 from semel_broker.groups.consumer.model import NOTHING, ConsumerGroup, TopicIdPartitions, by_topic
 from semel_broker.groups.consumer.state import preferred_assignor
+from semel_broker.groups.shard import GroupShard
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
@@ -45,7 +46,7 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
     groups = []
     for group_id in dict.fromkeys(request.group_ids):
         try:
-            group = await _described(group_id, ctx)
+            shard, group = await _described(group_id, ctx)
         except KafkaError as error:
             row = refused_row(ConsumerGroupDescribeResponseGroup, group_id, error.code, error.message)
         else:
@@ -55,7 +56,10 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
                 group_epoch=group.epoch,
                 assignment_epoch=group.assignment_epoch,
                 assignor_name=preferred_assignor(group, tuple(ctx.broker.config.group_consumer_assignors)),
-                members=[_member(group, member_id, ctx) for member_id in group.members],
+                members=[
+                    _member(group, member_id, shard.consumers.silent_ms(group, member_id), ctx)
+                    for member_id in group.members
+                ],
             )
         groups.append(row)
         if slices.is_over(1 + len(row.members)):
@@ -63,19 +67,22 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-async def _described(group_id: str, ctx: RequestContext) -> ConsumerGroup:
+async def _described(group_id: str, ctx: RequestContext) -> tuple[GroupShard, ConsumerGroup]:
     """Raise GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NOT_COORDINATOR, COORDINATOR_*."""
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name: name the one to describe")
-    group = (await ctx.broker.groups.shard_of_known(group_id)).groups.get(group_id)
+    shard = await ctx.broker.groups.shard_of_known(group_id)
+    group = shard.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
     if (consumer := group.of(ConsumerGroup)) is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id} is a classic group: use DescribeGroups")
-    return consumer
+    return shard, consumer
 
 
-def _member(group: ConsumerGroup, member_id: str, ctx: RequestContext) -> ConsumerGroupDescribeResponseMember:
+def _member(
+    group: ConsumerGroup, member_id: str, silent_ms: int, ctx: RequestContext
+) -> ConsumerGroupDescribeResponseMember:
     member, current = group.members[member_id], group.current(member_id)
     return ConsumerGroupDescribeResponseMember(
         member_id=member_id,
@@ -91,6 +98,7 @@ def _member(group: ConsumerGroup, member_id: str, ctx: RequestContext) -> Consum
             topic_partitions=_rows(group.targets.get(member_id, NOTHING), ctx)
         ),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+        silent_ms=silent_ms,
     )
 
 

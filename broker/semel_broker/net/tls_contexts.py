@@ -238,9 +238,11 @@ def _load_cas(context: SSLContext, settings: TlsSettings) -> None:
 
 def _check_pem(where: str, path: str, label: str) -> None:
     """Raise ConfigError unless the file can be read and contains a PEM object with this label."""
+    file = where if where.endswith(path) else f"{where}: {path}"
     try:
         text = Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"{where}: {path} cannot be read: {error.strerror}") from None
+        what_to_do = "give a file in PEM that this user may read"
+        raise ConfigError(f"{file} cannot be read: {error.strerror}; {what_to_do}") from None
     if f"{label}-----".encode() not in text:
-        raise ConfigError(f"{where}: {path} holds no {label.lower()} in PEM")
+        raise ConfigError(f"{file} holds no {label.lower()} in PEM")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from semel_protocol import extras
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 RESERVED = ("ca", "client")
@@ -56,10 +57,7 @@ def dev(directory: Path, hosts: tuple[str, ...], servers: tuple[str, ...], days:
     try:
         authority = Authority(directory)
     except ImportError:
-        raise click.ClickException(
-            "`semel cert dev` needs the package 'trustme', which is not installed. "
-            "Install its packages: pip install 'semel[tls-dev]'"
-        ) from None
+        raise click.ClickException(extras.missing("`semel cert dev`", "trustme", "tls-dev")) from None
     except OSError as error:
         raise click.ClickException(f"{directory}: {error.strerror}; give a directory that you may write to") from None
     try:

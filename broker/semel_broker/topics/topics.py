@@ -58,6 +58,8 @@ RETIRED_AT_ONCE: Final = 64
 """Partitions of a deleted topic that get no more requests in the turn in which the topic is gone. Others follow in
 slices: what is appended to them meanwhile is deleted with them."""
 RETRY_S: Final = 0.5
+BECAUSE_OF_BROKER: Final[Mapping[str, str]] = {"cause": "needed_by_broker"}
+"""Why an internal topic is created."""
 
 
 class Topic(msgspec.Struct, kw_only=True):
@@ -324,8 +326,11 @@ class Topics:
 
     # --- changing --------------------------------------------------------------------------------------------
 
-    async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        """Create a topic; durable when this returns. With `validate_only` nothing is written.
+    async def create(
+        self, new: NewTopic, *, validate_only: bool = False, because: Mapping[str, str] = BECAUSE_OF_BROKER
+    ) -> Topic:
+        """Create a topic; durable when this returns. With `validate_only` nothing is written. `because`: the cause, for
+        the log; and the client that asks for it.
 
         Raises REQUEST_TIMED_OUT, INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
         INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION.
@@ -350,13 +355,20 @@ class Topics:
                 break
             is_settled = False
         topic = self.required(new.name)
-        self._world.log.info("topic_created", topic=new.name, partitions=topic.partition_count, configs=record.configs)
+        self._world.log.info(
+            "topic_created",
+            topic=new.name,
+            partitions=topic.partition_count,
+            configs=record.configs,
+            **because,
+        )
         return topic
 
-    async def ensure(self, name: str) -> Topic:
+    async def ensure(self, name: str, because: Mapping[str, str] = BECAUSE_OF_BROKER) -> Topic:
         """The topic of that name, created if it does not exist: with the broker's defaults, or as an internal topic.
 
-        Concurrent callers get the same topic. Raises as `create`, except TOPIC_ALREADY_EXISTS.
+        `because`: as in `create`. Concurrent callers get the same topic. Raises as `create`, except
+        TOPIC_ALREADY_EXISTS.
         """
         topic = self._by_name.get(name)
         if topic is not None:
@@ -364,7 +376,7 @@ class Topics:
         internal = name in INTERNAL_TOPICS
         new = topic_plan.internal_topic(name, self._config) if internal else NewTopic(name=name)
         try:
-            return await self.create(new)
+            return await self.create(new, because=because)
         except KafkaError as error:
             topic = self._by_name.get(name)
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or topic is None:

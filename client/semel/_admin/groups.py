@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
+from semel_protocol.acls import Operation
 from semel_protocol.consumer_protocol import PROTOCOL_TYPE, Subscription, decode_embedded
 from semel_protocol.errors import ErrorCode, ProtocolError
 from semel_protocol.messages.k08_offset_commit import (
@@ -177,7 +178,8 @@ async def delete_consumer_groups(calls: Calls, group_ids: Sequence[str]) -> None
             answer: DeleteGroupsResponse = await calls.request(connection, request, deadline)
             for row in answer.results:
                 if row.error_code:
-                    raise error_for(row.error_code, f"deleting group {group_id!r}")
+                    right = calls.cluster.right(Operation.DELETE, group=group_id)
+                    raise error_for(row.error_code, f"deleting group {group_id!r}", right)
 
         await calls.on_coordinator(group_id, attempt, what=f"deleting group {group_id!r}")
 
@@ -200,7 +202,8 @@ async def list_consumer_group_offsets(
         request = OffsetFetchRequest(group_id=group_id, topics=topics)
         answer: OffsetFetchResponse = await calls.request(connection, request, deadline)
         if answer.error_code:
-            raise error_for(answer.error_code, what)
+            right = calls.cluster.right(Operation.DESCRIBE, group=group_id)
+            raise error_for(answer.error_code, what, right)
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         for topic in answer.topics:
             for row in topic.partitions:
@@ -261,7 +264,8 @@ async def delete_consumer_group_offsets(calls: Calls, group_id: str, partitions:
         )
         answer: OffsetDeleteResponse = await calls.request(connection, request, deadline)
         if answer.error_code:
-            raise error_for(answer.error_code, f"deleting offsets of group {group_id!r}")
+            right = calls.cluster.right(Operation.DELETE, group=group_id)
+            raise error_for(answer.error_code, f"deleting offsets of group {group_id!r}", right)
         for topic in answer.topics:
             for row in topic.partitions:
                 _note(outcomes, TopicPartition(topic.name, row.partition_index), row.error_code)
@@ -312,6 +316,7 @@ def _member(row: DescribeGroupsResponseMember, protocol_type: str) -> MemberDesc
         group_instance_id=row.group_instance_id,
         subscription=subscription,
         assignment=assignment,
+        silent_ms=_known(row.silent_ms),
     )
 
 
@@ -328,7 +333,12 @@ def _member_of_consumer_protocol(row: ConsumerGroupDescribeResponseMember) -> Me
         member_epoch=row.member_epoch,
         target_assignment=_partitions(row.target_assignment.topic_partitions),
         member_type=MEMBER_TYPES.get(row.member_type),
+        silent_ms=_known(row.silent_ms),
     )
+
+
+def _known(silent_ms: int) -> int | None:
+    return silent_ms if silent_ms >= 0 else None
 
 
 def _partitions(rows: Iterable[ConsumerGroupDescribeResponseTopicPartitions]) -> tuple[TopicPartition, ...]:

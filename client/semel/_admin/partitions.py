@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from semel_protocol.acls import Operation
 from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -28,7 +29,9 @@ async def list_offsets(
     calls: Calls, wanted: Mapping[TopicPartition, int], read_committed: bool, timeout_ms: float | None
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     outcomes: CallOutcomes[TopicPartition, OffsetAndTimestamp] = CallOutcomes(
-        wanted, lambda at: f"offset of {at.topic}-{at.partition}"
+        wanted,
+        lambda at: f"offset of {at.topic}-{at.partition}",
+        lambda at: calls.cluster.right(Operation.DESCRIBE, topic=at.topic),
     )
 
     async def attempt(connection: Connection, partitions: list[TopicPartition], deadline: Deadline) -> None:
@@ -60,7 +63,9 @@ async def delete_records(
         for partition, asked in records.items()
     }
     outcomes: CallOutcomes[TopicPartition, int] = CallOutcomes(
-        before, lambda at: f"deleting records of {at.topic}-{at.partition} before {before[at]}"
+        before,
+        lambda at: f"deleting records of {at.topic}-{at.partition} before {before[at]}",
+        lambda at: calls.cluster.right(Operation.DELETE, topic=at.topic),
     )
 
     async def attempt(connection: Connection, partitions: list[TopicPartition], deadline: Deadline) -> None:

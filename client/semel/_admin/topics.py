@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest
 from semel_protocol.messages.k19_create_topics import (
@@ -52,7 +53,11 @@ async def create_topics(
 
 
 async def delete_topics(calls: Calls, topics: Sequence[str], timeout_ms: float | None) -> dict[str, None]:
-    outcomes: CallOutcomes[str, None] = CallOutcomes(topics, lambda name: f"deleting topic {name!r}")
+    outcomes: CallOutcomes[str, None] = CallOutcomes(
+        topics,
+        lambda name: f"deleting topic {name!r}",
+        lambda name: calls.cluster.right(Operation.DELETE, topic=name),
+    )
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:
         request = DeleteTopicsRequest(topic_names=list(outcomes.open), timeout_ms=wire_ms(deadline))
@@ -90,7 +95,11 @@ async def describe_topics(calls: Calls, topics: Sequence[str] | None) -> list[To
     if topics is None:
         metadata = await calls.retrying(lambda deadline: calls.metadata(None, deadline), what="describing topics")
         return [metadata.topics[name] for name in sorted(metadata.topics)]
-    outcomes: CallOutcomes[str, TopicMetadata] = CallOutcomes(topics, lambda name: f"describing topic {name!r}")
+    outcomes: CallOutcomes[str, TopicMetadata] = CallOutcomes(
+        topics,
+        lambda name: f"describing topic {name!r}",
+        lambda name: calls.cluster.right(Operation.DESCRIBE, topic=name),
+    )
 
     async def attempt(deadline: Deadline) -> None:
         metadata = await calls.metadata(outcomes.open, deadline)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from semel_protocol.messages.k27_write_txn_markers import (
@@ -78,7 +79,9 @@ async def list_transactions(
 async def describe_transactions(calls: Calls, transactional_ids: Sequence[str]) -> list[TransactionDescription]:
     """Describe all ids of one coordinator in one request."""
     outcomes: CallOutcomes[str, TransactionDescription] = CallOutcomes(
-        transactional_ids, lambda name: f"describing transactional id {name!r}"
+        transactional_ids,
+        lambda name: f"describing transactional id {name!r}",
+        lambda name: calls.cluster.right(Operation.DESCRIBE, transactional_id=name),
     )
     tries = 0
 
@@ -113,7 +116,9 @@ async def describe_producers(
     calls: Calls, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, list[ProducerState]]:
     outcomes: CallOutcomes[TopicPartition, list[ProducerState]] = CallOutcomes(
-        partitions, lambda at: f"describing the producers of {at.topic}-{at.partition}"
+        partitions,
+        lambda at: f"describing the producers of {at.topic}-{at.partition}",
+        lambda at: calls.cluster.right(Operation.READ, topic=at.topic),
     )
 
     async def attempt(connection: Connection, asked: list[TopicPartition], deadline: Deadline) -> None:

@@ -249,6 +249,9 @@ class MemberDescription(msgspec.Struct, frozen=True):
     assignment: what it has and may keep. Partitions that it has yet to give up are not in it once the coordinator has
     asked for them. target_assignment: what it will have.
     member_type: "classic" or "consumer": the protocol that the member itself uses. None where the broker does not say.
+
+    silent_ms: since its last heartbeat, in groups of both protocols; None where the broker does not say, as of Apache
+    Kafka.
     """
 
     member_id: str
@@ -262,6 +265,7 @@ class MemberDescription(msgspec.Struct, frozen=True):
     member_epoch: int | None = None
     target_assignment: tuple[TopicPartition, ...] | None = None
     member_type: str | None = None
+    silent_ms: int | None = None
 
     @property
     def name(self) -> str:

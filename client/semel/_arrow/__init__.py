@@ -7,6 +7,8 @@ after `require_arrow`.
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
+from semel_protocol import extras
+
 
 @runtime_checkable
 class ArrowSchema(Protocol):
@@ -25,7 +27,6 @@ def require_arrow(call: str) -> None:
             import_module(package)
         except ModuleNotFoundError as e:
             raise ModuleNotFoundError(
-                f"{call} needs the package {package!r}, which is not installed. "
-                "Install its packages: pip install 'semel[arrow]'",
+                extras.missing(call, package, "arrow"),
                 name=package,
             ) from e

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import click
@@ -16,8 +17,9 @@ from semel_protocol.visible import visible, visible_json
 
 from semel._command_line.signals import run_until_signal
 from semel._command_line.warnings_thread import warnings_in_a_thread
+from semel.admin import Admin, Operation
 from semel.diagnose import DiagnosisLine, PartitionNameError, StartPosition, StartPositionError, Tone, start_position
-from semel.errors import KafkaError, NotSemelBrokerError
+from semel.errors import KafkaError, NotSemelBrokerError, TopicAuthorizationFailedError, error_for
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -201,6 +203,16 @@ def position(words: str, option: str, now_ms: int, *, may_be_last: bool = False)
         return start_position(words, now_ms, may_be_last=may_be_last)
     except StartPositionError as e:
         raise click.BadParameter(str(e), param_hint=option) from None
+
+
+@contextmanager
+def needing(admin: Admin, operation: Operation, topic: str) -> Iterator[None]:
+    """Let the error of a missing right name what the command needs, where its first look needs DESCRIBE alone."""
+    try:
+        yield
+    except TopicAuthorizationFailedError as error:
+        right = admin._calls.cluster.right(operation, topic=topic)
+        raise error_for(error.code, f"{operation.name.lower()} topic {topic!r}", right) from None
 
 
 async def delete_each(

@@ -230,6 +230,14 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
             if "\0" in (getattr(self, name) or ""):
                 raise KafkaConfigurationError(f"{name} has a zero byte in it, which PLAIN cannot carry: correct it")
 
+    @property
+    def principal(self) -> str | None:
+        """The principal that brokers take this client for, unless they map names. None: they take it from a certificate
+        or a token. semel's brokers say it in their metadata."""
+        if self.security_protocol == "PLAINTEXT":
+            return "User:ANONYMOUS"
+        return None if self.sasl_plain_username is None else f"User:{self.sasl_plain_username}"
+
     def servers(self) -> list[tuple[str, int]]:
         """The bootstrap addresses. Raises KafkaConfigurationError for an invalid one."""
         given = self.bootstrap_servers

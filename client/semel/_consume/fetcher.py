@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from semel_protocol.acls import Operation
 from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k01_fetch import (
@@ -440,7 +441,8 @@ class Fetcher:
 
     def _refused(self, state: AssignedPartition, offset: int, code: int) -> bool:
         """React to a partition's error. True when the application must get it."""
-        error = error_for(code, f"fetch from {_name(state)} at offset {offset}")
+        right = self._cluster.right(Operation.READ, topic=state.topic_partition.topic)
+        error = error_for(code, f"fetch from {_name(state)} at offset {offset}", right)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._out_of_range(state, offset)
         if code == ErrorCode.CORRUPT_MESSAGE:

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 
 import msgspec
+from semel_protocol.acls import Operation
 from semel_protocol.backoff import Backoff
 from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, crc_ok, read_header
 from semel_protocol.errors import ErrorCode
@@ -152,7 +153,8 @@ class RangeFetch:
         if leader < 0:
             code = self._cluster.metadata.errors.get(topic, 0)
             self._cluster.request_refresh()
-            raise error_for(code or ErrorCode.LEADER_NOT_AVAILABLE, self._name)
+            right = self._cluster.right(Operation.READ, topic=topic)
+            raise error_for(code or ErrorCode.LEADER_NOT_AVAILABLE, self._name, right)
         if not self._cluster.metadata.describes(topic, self._topic_id):
             self._cluster.request_refresh()
             raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, self._name)
@@ -201,7 +203,8 @@ class RangeFetch:
         self._cluster.update_leader(*self._partition, row.current_leader.leader_id, row.current_leader.leader_epoch)
         if row.error_code == ErrorCode.CORRUPT_MESSAGE:
             raise CorruptRecordException(f"{self._name} at offset {at}: its broker cannot read the stored batch")
-        raise error_for(row.error_code, f"fetch from {self._name} at offset {at}")
+        right = self._cluster.right(Operation.READ, topic=self._partition[0])
+        raise error_for(row.error_code, f"fetch from {self._name} at offset {at}", right)
 
     async def _check_in_range(self, at: int) -> None:
         """Raise OffsetOutOfRangeError if the records are deleted. A new leader may only lag behind."""

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from semel_protocol.acls import Operation
 from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k68_consumer_group_heartbeat import (
@@ -151,7 +152,8 @@ class ConsumerHeartbeats(HeartbeatTask):
             if answer.error_code:
                 # The message of a broker may say more: which assignors it has, or why an expression is invalid.
                 why = f": {answer.error_message}" if answer.error_message else ""
-                raise error_for(answer.error_code, f"heartbeat to group {member.group_id!r}{why}")
+                right = self._cluster.right(Operation.READ, group=member.group_id)
+                raise error_for(answer.error_code, f"heartbeat to group {member.group_id!r}{why}", right)
         except KafkaError as error:
             return self._failed(error)
         self._backoff.reset()

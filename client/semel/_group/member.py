@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from semel_protocol.acls import Operation
 from semel_protocol.consumer_protocol import (
     NO_GENERATION,
     PROTOCOL_TYPE,
@@ -248,4 +249,5 @@ class GroupIdentity:
 
     def _check(self, code: int, what: str) -> None:
         if code:
-            raise error_for(code, f"{what} group {self.group_id!r}")
+            right = self._cluster.right(Operation.READ, group=self.group_id)
+            raise error_for(code, f"{what} group {self.group_id!r}", right)

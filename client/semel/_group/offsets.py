@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode
 from semel_protocol.fields import first_version
 from semel_protocol.messages.k02_list_offsets import (
@@ -57,6 +58,7 @@ from semel.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
+from semel.errors.rights import NeededRight
 from semel.structs import Metadata, OffsetAndMetadata, TopicPartition
 
 EARLIEST_TIMESTAMP = -2
@@ -103,6 +105,10 @@ class Offsets:
         self._cluster, self._config, self._edge, self._member = cluster, config, cluster.edge, member
         self._topic_id = topic_id
 
+    def _right(self, topic: str | None = None) -> NeededRight:
+        """The right of a consumer to its group, and to a topic."""
+        return self._cluster.right(Operation.READ, topic=topic, group=self._config.group_id)
+
     # From the leaders
 
     async def list(self, wanted: Mapping[TopicPartition, int], timeout_ms: float) -> dict[TopicPartition, OffsetAt]:
@@ -139,7 +145,7 @@ class Offsets:
             if leader < 0:
                 self._cluster.want([partition.topic])
                 self._cluster.request_refresh()
-                failures[partition] = _no_leader(metadata, partition)
+                failures[partition] = _no_leader(metadata, partition, self._right(partition.topic))
             else:
                 by_leader.setdefault(leader, {})[partition] = timestamp
         answers = await asyncio.gather(
@@ -187,7 +193,8 @@ class Offsets:
                 if partition not in wanted:
                     continue
                 if row.error_code:
-                    refused[partition] = error_for(row.error_code, f"offsets of {topic.name}-{row.partition_index}")
+                    what = f"offsets of {topic.name}-{row.partition_index}"
+                    refused[partition] = error_for(row.error_code, what, self._right(topic.name))
                 else:
                     found[partition] = (row.offset, row.timestamp)
         for partition in wanted:
@@ -233,14 +240,15 @@ class Offsets:
             topics = _by_topic(self._topic_ids(wanted), connection, OffsetFetchRequest)
             names = {topic_id: name for name, topic_id in topics}
             answer = await self._fetch_offsets(connection, topics, request_ms)
-            _raise_for(answer.error_code, f"committed offsets of group {self._group_id!r}")
+            _raise_for(answer.error_code, f"committed offsets of group {self._group_id!r}", self._right())
             found: dict[TopicPartition, OffsetAndMetadata | None] = {}
             unknown.clear()
             for topic in answer.topics:
                 for row in topic.partitions:
                     partition = TopicPartition(topic.name or names.get(topic.topic_id, ""), row.partition_index)
                     try:
-                        _raise_for(row.error_code, f"committed offset of {partition.topic}-{partition.partition}")
+                        what = f"committed offset of {partition.topic}-{partition.partition}"
+                        _raise_for(row.error_code, what, self._right(partition.topic))
                     except UnknownTopicIdError as error:
                         unknown[partition] = error
                         self._cluster.request_refresh()
@@ -324,7 +332,8 @@ class Offsets:
             for topic in answer.topics:
                 for row in topic.partitions:
                     partition = TopicPartition(topic.name or names.get(topic.topic_id, ""), row.partition_index)
-                    _raise_for(row.error_code, f"commit of {partition.topic}-{partition.partition}")
+                    what = f"commit of {partition.topic}-{partition.partition}"
+                    _raise_for(row.error_code, what, self._right(partition.topic))
                     answered[partition] = None
             _check_complete(answered, offsets, connection)
 
@@ -408,12 +417,12 @@ def _is_by_id(topics: _Topics) -> bool:
     return any(topic_id != ZERO_UUID for _, topic_id in topics)
 
 
-def _no_leader(metadata: Metadata, partition: TopicPartition) -> KafkaError:
+def _no_leader(metadata: Metadata, partition: TopicPartition, right: NeededRight) -> KafkaError:
     """Why metadata names no leader: the topic or the partition does not exist, or all replicas are offline."""
     topic, index = partition
     if topic not in metadata.topics:
         if code := metadata.errors.get(topic):
-            return error_for(code, f"{topic}-{index}")
+            return error_for(code, f"{topic}-{index}", right)
     elif index >= (count := len(metadata.topics[topic].partitions)):
         return UnknownTopicOrPartitionError(f"{topic} has no partition {index}: it has {count}, numbered from 0")
     return LeaderNotAvailableError(f"{topic}-{index} has no leader")
@@ -434,6 +443,6 @@ def _check_complete(
             raise KafkaConnectionError(f"{connection.name} left {partition} out of its answer")
 
 
-def _raise_for(code: int, context: str) -> None:
+def _raise_for(code: int, context: str, right: NeededRight) -> None:
     if code:
-        raise error_for(code, context)
+        raise error_for(code, context, right)

@@ -20,6 +20,7 @@ from semel._net.metadata import merged
 from semel._net.pool import ConnectionPurpose
 from semel._net.retry import Deadline, is_lost_coordinator
 from semel.errors import BrokerResponseError, KafkaError, KafkaProtocolError, error_for
+from semel.errors.rights import NeededRight
 from semel.structs import Metadata, TopicPartition
 
 K = TypeVar("K")
@@ -59,15 +60,17 @@ class CallOutcomes(Generic[K, V]):
     """The outcomes of several things of one call; `open` are those without a final one.
 
     keys: None for all that exist; the answer names them (`add`).
-    what: describes a key in error messages.
+    what: describes a key in error messages. right: the right that a key needs.
     """
 
-    def __init__(self, keys: Iterable[K] | None, what: Callable[[K], str]) -> None:
+    def __init__(
+        self, keys: Iterable[K] | None, what: Callable[[K], str], right: Callable[[K], NeededRight] | None = None
+    ) -> None:
         self.of_all = keys is None
         self.keys = list(dict.fromkeys(keys or ()))
         self.open = dict.fromkeys(self.keys)
         self.uncertain = False
-        self._what = what
+        self._what, self._right = what, right
         self._values: dict[K, V] = {}
         self._failures: dict[K, KafkaError] = {}
         self._refusals: dict[K, Refusal] = {}
@@ -85,7 +88,8 @@ class CallOutcomes(Generic[K, V]):
 
     def refused(self, key: K, code: int, message: str | None = None) -> None:
         """A broker refused the key: a final failure, or a reason to retry."""
-        error = error_for(code, ": ".join(part for part in (self._what(key), message) if part))
+        right = None if self._right is None else self._right(key)
+        error = error_for(code, ": ".join(part for part in (self._what(key), message) if part), right)
         if code in RETRIED_CODES:
             self._again = error
         else:

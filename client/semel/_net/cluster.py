@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from semel_protocol.acls import Operation
 from semel_protocol.backoff import Backoff
 from semel_protocol.errors import ErrorCode, error_code
 from semel_protocol.messages.k03_metadata import (
@@ -37,6 +38,7 @@ from semel.errors import (
     KafkaTimeoutError,
     error_for,
 )
+from semel.errors.rights import NeededRight
 from semel.structs import Metadata, TopicMetadata
 
 log = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ class Cluster:
         self.metadata = Metadata(brokers={}, topics={})
         self.calls: dict[CallInProgress, None] = {}
         """The calls of `retrying` in progress, in the order in which they began."""
+        self._principal = config.principal
         self._auto_create_topics = auto_create_topics
         self._wanted: dict[str, None] = {}
         self._awaited: Counter[str] = Counter()
@@ -206,8 +209,10 @@ class Cluster:
         except TimeoutError:
             raise self.timed_out(f"no broker gave metadata within {timeout_ms:.0f} ms", timeout_ms) from None
 
-    async def wait_for_topic(self, topic: str, timeout_ms: float | None = None) -> TopicMetadata:
-        """The topic, once it has partitions.
+    async def wait_for_topic(
+        self, topic: str, timeout_ms: float | None = None, operation: Operation = Operation.READ
+    ) -> TopicMetadata:
+        """The topic, once it has partitions. operation: the purpose, for the error if the right to it is missing.
 
         A topic that does not appear, or is refused, is forgotten: later requests do not name it.
 
@@ -218,7 +223,7 @@ class Cluster:
         was_asked = topic in self._wanted or topic in self._awaited
         self._awaited[topic] += 1
         try:
-            found = await self._until_known(topic, deadline, timeout_ms, is_error_new=was_asked)
+            found = await self._until_known(topic, deadline, timeout_ms, operation, is_error_new=was_asked)
         finally:
             self._awaited[topic] -= 1
             if not self._awaited[topic]:
@@ -227,7 +232,7 @@ class Cluster:
         return found
 
     async def _until_known(
-        self, topic: str, deadline: Deadline, timeout_ms: float, *, is_error_new: bool
+        self, topic: str, deadline: Deadline, timeout_ms: float, operation: Operation, *, is_error_new: bool
     ) -> TopicMetadata:
         """is_error_new: the metadata's error of this topic is not left from an earlier call that waited for it."""
         backoff = Backoff(self.edge.rng, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
@@ -238,7 +243,7 @@ class Cluster:
             code = self.metadata.errors.get(topic) if is_error_new else None
             is_error_new = True
             if code is not None and not error_code(code).retriable:
-                raise error_for(code, f"topic {topic!r}")
+                raise error_for(code, f"topic {topic!r}", self.right(operation, topic=topic))
             if deadline.expired:
                 why = f" ({error_for(code).message})" if code else ""
                 raise self.timed_out(
@@ -348,12 +353,34 @@ class Cluster:
                 timeout_ms=min(self._answer_timeout_ms, max(deadline.remaining_ms, 1)),
             )
             if answer.error_code:
-                raise error_for(answer.error_code, f"coordinator of {key!r}: {answer.error_message or 'none'}")
+                what = f"coordinator of {key!r}: {answer.error_message or 'none'}"
+                raise error_for(answer.error_code, what, self._right_to_coordinator(key, key_type))
             self.pool.set_address(answer.node_id, answer.host, answer.port)
             self._coordinators[key_type, key] = answer.node_id
             return answer.node_id
 
         return await self.retrying(ask, what=f"finding the coordinator of {key!r}", timeout_ms=timeout_ms)
+
+    def right(
+        self,
+        operation: Operation,
+        *,
+        topic: str | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+    ) -> NeededRight:
+        """The right of this client that a request needs, for the error if it is missing."""
+        return NeededRight(
+            principal=self._principal, operation=operation, topic=topic, group=group, transactional_id=transactional_id
+        )
+
+    def _right_to_coordinator(self, key: str, key_type: int) -> NeededRight:
+        """A member reads in its group and a producer writes with its id; an administrator describes them."""
+        group_id, transactional_id = (getattr(self.config, name, None) for name in ("group_id", "transactional_id"))
+        if key_type == GROUP:
+            return self.right(Operation.READ if key == group_id else Operation.DESCRIBE, group=key)
+        operation = Operation.WRITE if key == transactional_id else Operation.DESCRIBE
+        return self.right(operation, transactional_id=key)
 
     def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
         """Drop the cached coordinator: the next call finds it again."""
@@ -534,6 +561,7 @@ class Cluster:
             topics=topics, allow_auto_topic_creation=self._auto_create_topics and topics is not None
         )
         answer = await self._answer_of(node_id, connection, request)
+        self._principal = answer.principal or self._principal
         for broker in answer.brokers:
             self.pool.set_address(broker.node_id, broker.host, broker.port)
         self.pool.reachability.metadata_answered(self.pool.address(broker.node_id) for broker in answer.brokers)

@@ -6,6 +6,7 @@ here (KIP-360).
 
 import logging
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k00_produce import ProduceResponsePartition
 
@@ -64,7 +65,8 @@ class BatchOutcomes:
             self.stored(batch, -1, -1, row.log_start_offset)
             return False
         batch.maybe_stored = batch.maybe_stored or code in MAYBE_STORED
-        error = error_for(code, f"produce to {queue.name}" + (f": {row.error_message}" if row.error_message else ""))
+        what = f"produce to {queue.name}" + (f": {row.error_message}" if row.error_message else "")
+        error = error_for(code, what, self._cluster.right(Operation.WRITE, topic=queue.topic))
         renews = action in (Action.NEW_EPOCH, Action.NEW_PRODUCER_ID)
         if self._transaction is not None and renews and queue.is_first_open(batch):
             self.failed(batch, error)  # only the coordinator may bump the epoch, after an abort

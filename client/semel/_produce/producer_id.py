@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from semel_protocol.acls import Operation
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 from semel._config.producer import ProducerConfig
@@ -34,7 +35,9 @@ async def new_producer_id(
             timeout_ms=config.request_timeout_ms,
         )
         if answer.error_code:
-            raise error_for(answer.error_code, what)
+            right = cluster.right(Operation.IDEMPOTENT_WRITE)
+            said = f"{what}: {answer.error_message}" if answer.error_message else what  # a field of semel's own
+            raise error_for(answer.error_code, said, right)
         return answer.producer_id, answer.producer_epoch
 
     def on_error(error: KafkaError) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from semel_protocol.acls import Operation
 from semel_protocol.errors import ErrorCode
 from semel_protocol.fields import first_version
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -258,7 +259,10 @@ class TransactionCoordinator:
                 self.last_error = None
                 return answer
             why = getattr(answer, "error_message", None)  # a field of semel's own, which other brokers do not send
-            raise error_for(code, f"{what}: {why}" if why else what)
+            right = self._cluster.right(
+                Operation.WRITE, transactional_id=self._id, group=name if key_type == GROUP else None
+            )
+            raise error_for(code, f"{what}: {why}" if why else what, right)
 
         def on_error(error: KafkaError) -> None:
             self.last_error = error

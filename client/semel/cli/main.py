@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
-from semel_protocol import __version__
+from semel_protocol import __version__, extras
 
 from semel._command_line.signals import Interrupted
 
@@ -117,11 +117,7 @@ def _load(name: str, target: str) -> click.Command:
         if extra is None:
             raise
         package = (e.name or "").partition(".")[0]
-        return _without_extra(
-            name,
-            f"`semel {name}` needs the package {package!r}, which is not installed. "
-            f"Install its packages: pip install 'semel[{extra}]'",
-        )
+        return _without_extra(name, extras.missing(f"`semel {name}`", package, extra))
     assert isinstance(command, click.Command), f"{target} is not a command"
     return command
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import msgspec
+from semel_protocol.acls import Operation
 from semel_protocol.batch import BatchHeader, CorruptBatch, iterate
 from semel_protocol.control import ControlType, read_marker
 from semel_protocol.messages.k01_fetch import (
@@ -79,12 +80,13 @@ async def fetch_stored(
     """
     calls = admin._calls
     what = f"reading {partition.topic}-{partition.partition} at offset {offset}"
+    right = calls.cluster.right(Operation.READ, topic=partition.topic)
     wanted = FetchRequestPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=bytes_max)
 
     async def attempt(deadline: Deadline) -> FetchResponsePartition:
         metadata = await calls.metadata([partition.topic], deadline)
         if code := metadata.errors.get(partition.topic):
-            raise error_for(code, what)
+            raise error_for(code, what, right)
         connection = await calls.cluster.connection(metadata.leader(*partition), ConnectionPurpose.FETCH)
         request = FetchRequest(
             max_wait_ms=0,
@@ -99,7 +101,7 @@ async def fetch_stored(
         for topic in answer.responses:
             for row in topic.partitions:
                 if row.error_code:
-                    raise error_for(row.error_code, what)
+                    raise error_for(row.error_code, what, right)
                 return row
         raise KafkaProtocolError(f"{what}: the broker's answer does not contain it")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 from semel_protocol.hashes import coordinator_partition
 
-from semel._texts import duration, one_of, plural
+from semel._texts import compact, duration, one_of, plural
 from semel.admin import Admin, ConsumerGroupDescription, MemberDescription
 from semel.diagnose.holders import (
     OpenTransaction,
@@ -31,8 +32,10 @@ OFFSETS_TOPIC = "__consumer_offsets"
 LOOK_AHEAD = 10_000
 """The number of offsets scanned to distinguish readable records from markers and aborted records."""
 
+EMPTY = "Empty"
+
 STATES = {
-    "Empty": "it has no members. Start its consumers.",
+    EMPTY: "it has no members. Start its consumers.",
     "PreparingRebalance": "it rebalances: it waits until every member has joined again, at most the longest "
     "max.poll.interval.ms. A member that is processing records delays all others.",
     "CompletingRebalance": "it rebalances: it waits for its leader to assign the partitions.",
@@ -43,6 +46,8 @@ STATES = {
 }
 
 
+NO_MEMBERS = "it has no members. If its consumers were stopped, start them; if they died, see below."
+SUSPECTS_SHOWN = 3
 UNOWNED = "no member has this partition. Restart one member of the group: the rebalance assigns the partition."
 
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
@@ -56,6 +61,7 @@ class GroupFindings(msgspec.Struct, frozen=True, kw_only=True):
     open_transactions: the transactions that hold back its partitions.
     pending: transactions that may hold offsets of this group until they end.
     unowned: partitions that the group should read and that no member has (`unowned_of`).
+    members_before: the ids of the members when `before` was read; None: not known.
     """
 
     group: ConsumerGroupDescription
@@ -67,12 +73,14 @@ class GroupFindings(msgspec.Struct, frozen=True, kw_only=True):
     open_transactions: Sequence[OpenTransaction]
     pending: Sequence[OpenTransaction]
     unowned: frozenset[TopicPartition] = frozenset()
+    members_before: frozenset[str] | None = None
 
 
 async def diagnose_group(admin: Admin, name: str, wait_s: float = 1.0) -> GroupFindings:
     """The facts about a group. wait_s: the seconds between the two requests for its committed offsets, which show
     whether it moves. A group that does not exist has the state "Dead".
     """
+    (earlier,) = await admin.describe_consumer_groups([name])
     before = await _committed(admin, name)
     await asyncio.sleep(wait_s)
     after = await _committed(admin, name)
@@ -96,6 +104,7 @@ async def diagnose_group(admin: Admin, name: str, wait_s: float = 1.0) -> GroupF
         open_transactions=await open_transactions(admin, held) if held else [],
         pending=pending,
         unowned=unowned_of(group, wanted),
+        members_before=frozenset(member.member_id for member in earlier.members),
     )
 
 
@@ -171,6 +180,22 @@ def progress_of(found: GroupFindings, at: TopicPartition, ends: PartitionEnds) -
     return Progress.HELD_BACK if offset >= ends.last_stable or at in found.done else Progress.NOT_MOVING
 
 
+def suspects_of(found: GroupFindings) -> list[TopicPartition]:
+    """PURE. The partitions whose record at the committed offset may be the one of which consumers die.
+
+    The group has read until there and records follow; and it has no members, or other ones than when the look began: so
+    consumers come and go, and none gets further. That consumers die, and of what, no broker knows.
+    """
+    members = frozenset(member.member_id for member in found.group.members)
+    if members and found.members_before in (None, members):
+        return []
+    return [
+        at
+        for at, ends in found.ends.items()
+        if at in found.after and progress_of(found, at, ends) is Progress.NOT_MOVING
+    ]
+
+
 def is_stuck(found: GroupFindings) -> bool:
     """PURE. Whether something is left to read and the group does not move, or it rebalances, or does not exist yet."""
     if found.group.state in (*REBALANCING, "Dead"):
@@ -197,9 +222,12 @@ def group_findings_facts(found: GroupFindings) -> dict[str, Any]:
                 "start_offset": ends.start,
                 "last_stable_offset": ends.last_stable,
                 "high_watermark": ends.high_watermark,
-                "owner": _owner(found, at),
+                **_owner_facts(found, at),
             }
             for at, ends in found.ends.items()
+        ],
+        "suspects": [
+            {"topic": at.topic, "partition": at.partition, "offset": found.after[at]} for at in suspects_of(found)
         ],
         "open_transactions": [open_transaction_facts(holders) for holders in by_transaction(found.open_transactions)],
         "pending_offsets": [open_transaction_facts(holders) for holders in by_transaction(found.pending)],
@@ -217,7 +245,10 @@ def group_lines(found: GroupFindings, now_ms: int, otherwise: str = "") -> list[
     """
     group = found.group
     lines = [DiagnosisLine(f"  {group.state}, {plural(len(group.members), 'member')}", heading=group.group_id)]
-    if group.state in STATES:
+    suspects = suspects_of(found)
+    if group.state == EMPTY and suspects:
+        lines.append(DiagnosisLine(f"  Not moving: {NO_MEMBERS}", Tone.WARNING))
+    elif group.state in STATES:
         lines.append(DiagnosisLine(f"  Not moving: {STATES[group.state]}", Tone.WARNING))
     lines += member_lines(group)
     by_progress: dict[Progress, dict[TopicPartition, PartitionEnds]] = {}
@@ -227,6 +258,7 @@ def group_lines(found: GroupFindings, now_ms: int, otherwise: str = "") -> list[
         lines += _partitions(found, progress, by_progress[progress], otherwise)
     if held := by_progress.get(Progress.HELD_BACK):
         lines += held_back_lines(held, [each for each in found.open_transactions if each.partition in held], now_ms)
+    lines += _suspect_lines(found, suspects)
     if not found.ends:
         lines.append(DiagnosisLine("  It has no committed offsets, and its members have no partitions."))
     if found.pending:
@@ -262,9 +294,37 @@ def _partitions(
                 return [DiagnosisLine(f"{count} empty, nothing committed yet.")]
             case Progress.HELD_BACK:
                 return [DiagnosisLine(f"{count} a read_committed consumer cannot read further.", Tone.WARNING)]
+            case Progress.NOT_MOVING | Progress.UNCOMMITTED:
+                return _by_owner(found, progress, places, otherwise)
             case _:
                 pass
     return [_partition(found, at, ends, progress, otherwise) for at, ends in places.items()]
+
+
+def _by_owner(
+    found: GroupFindings, progress: Progress, places: Mapping[TopicPartition, PartitionEnds], otherwise: str
+) -> list[DiagnosisLine]:
+    """One line for the partitions of one member, which may have many."""
+    of_owner: dict[str, dict[TopicPartition, PartitionEnds]] = {}
+    for at, ends in places.items():
+        of_owner.setdefault(_whose(found, at, otherwise), {})[at] = ends
+    lines = []
+    for whose, own in of_owner.items():
+        if len(own) == 1:
+            lines += [_partition(found, at, ends, progress, otherwise) for at, ends in own.items()]
+            continue
+        count = f"  {plural(len(own), 'partition')} ({compact(own)})"
+        if progress is Progress.UNCOMMITTED:
+            lines.append(DiagnosisLine(f"{count}: nothing committed yet; {whose}."))
+            continue
+        left = plural(sum(ends.last_stable - found.after[at] for at, ends in own.items()), "offset")
+        said = f"{count}: {left} can be read, and none was committed {_watched(found)}; {whose}."
+        lines.append(DiagnosisLine(said, Tone.WARNING))
+    return lines
+
+
+def _watched(found: GroupFindings) -> str:
+    return f"in the {duration(found.waited_s * 1000)} of this look"
 
 
 def _partition(
@@ -299,15 +359,51 @@ def _partition(
             return DiagnosisLine(f"{said}a read_committed consumer cannot read further.", Tone.WARNING)
         case _:
             return DiagnosisLine(
-                f"{said}{plural(ends.last_stable - offset, 'offset')} can be read, and no offset was committed for "
-                f"{duration(found.waited_s * 1000)}; {_whose(found, at, otherwise)}.",
+                f"{said}{plural(ends.last_stable - offset, 'offset')} can be read, and none was committed "
+                f"{_watched(found)}; {_whose(found, at, otherwise)}.",
                 Tone.WARNING,
             )
 
 
-def _owner(found: GroupFindings, at: TopicPartition) -> str | None:
+def _suspect_lines(found: GroupFindings, suspects: Sequence[TopicPartition]) -> list[DiagnosisLine]:
+    """The commands that show a record that may be the cause, and go past it."""
+    if not suspects:
+        return []
+    group, shown = found.group, suspects[:SUSPECTS_SHOWN]
+    places = [f"{at.topic}-{at.partition}@{found.after[at]}" for at in shown]
+    if len(shown) < len(suspects):
+        places.append(f"one of {plural(len(suspects) - len(shown), 'other partition')}")
+    which = "The next record" if len(suspects) == 1 else "One of the next records"
+    came = "" if not group.members else "The members have changed since the look began, and no offset was committed. "
+    lines = [
+        DiagnosisLine(),
+        DiagnosisLine(
+            f"{came}{which}, {one_of(places)}, may be the cause if consumers die of it: their logs say. To read it, "
+            f"and to go past it{' once all consumers are stopped' if group.members else ''}:",
+            Tone.WARNING,
+        ),
+    ]
+    for at in shown:
+        topic, name = shlex.quote(at.topic), shlex.quote(group.group_id)
+        place = shlex.quote(f"{at.topic}:{at.partition}")
+        lines += captioned(
+            [
+                ("read", f"semel consume {topic} -p {at.partition} -o {found.after[at]} -n 1 --json"),
+                ("go past", f"semel group reset {name} {place} --by 1"),
+            ]
+        )
+    return lines
+
+
+def _owner_facts(found: GroupFindings, at: TopicPartition) -> dict[str, Any]:
+    """The member that has the partition: its name, host, client id, and the time since its last heartbeat."""
     member = _member_of(found, at)
-    return None if member is None else member.name
+    return {
+        "owner": None if member is None else member.name,
+        "owner_host": None if member is None else member.client_host,
+        "owner_client_id": None if member is None else member.client_id,
+        "owner_silent_ms": None if member is None else member.silent_ms,
+    }
 
 
 def _member_of(found: GroupFindings, at: TopicPartition) -> MemberDescription | None:
@@ -320,7 +416,13 @@ def _whose(found: GroupFindings, at: TopicPartition, otherwise: str) -> str:
         for block in blocks_of(found.group):
             if at in block.partitions:
                 return f"{one_of(block.holders)} has not given it up, and {block.waits} waits for it"
-        return "no member has this partition"
+        return "without a member"
     if member.is_away:
         return f"it waits for {member.name}, a static member that is away: start it, or wait until its session ends"
-    return f"it is assigned to {member.name}: check that member{otherwise}"
+    return f"assigned to {_described(member)}: check that member{otherwise}"
+
+
+def _described(member: MemberDescription) -> str:
+    """`m-1 (client 'web' at 10.0.0.5, last heartbeat 1.2 s ago)`."""
+    beat = "" if member.silent_ms is None else f", last heartbeat {duration(member.silent_ms)} ago"
+    return f"{member.name} (client {member.client_id!r} at {member.client_host}{beat})"

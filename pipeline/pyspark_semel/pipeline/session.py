@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from semel_protocol import extras
+
 from pyspark_semel import java
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def session(name: str, master: str = "local[*]", settings: Mapping[str, str] | N
     try:
         from pyspark.sql import SparkSession
     except ImportError as e:
-        raise NoSparkError(f"{e.name} is missing: pip install 'semel[spark]'") from e
+        raise NoSparkError(extras.missing("Spark", str(e.name), "spark")) from e
     try:
         java.prepare()
     except java.NoJavaError as e:

@@ -2,12 +2,14 @@
 
 KIP-4; leader epochs from v7 (KIP-320), topic ids from v10 (KIP-516), error of the whole response from v13
 (KIP-1102).
+
+The tag 10000 is semel's own.
 """
 
 from typing import Annotated
 
 from semel_protocol.declaration import Api, ApiKey
-from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, nullable, since, until
+from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid, nullable, since, tag, until
 
 ASKED_BY_ID_FROM = 12
 """The first version that asks for a topic by its id. The field of the id is older."""
@@ -59,6 +61,9 @@ class MetadataResponse(Message, kw_only=True):
     topics: list[MetadataResponseTopic] = []
     cluster_authorized_operations: Annotated[Int32, since(8), until(10)] = -2147483648
     error_code: Annotated[Int16, since(13)] = 0
+    principal: Annotated[str, since(9), tag(10_000)] = ""
+    """Of semel, where there is an authorizer: the principal of the connection. Errors without a text leave it to
+    the client to name the principal."""
 
 
 API = Api(ApiKey.METADATA, MetadataRequest, MetadataResponse, declared=(0, 13), flexible=9, advertised=(0, 13))

@@ -1,9 +1,12 @@
-"""DescribeGroups (key 15): state and members of groups. KIP-430 (v3), KIP-345 (v4), KIP-1043 (v6)."""
+"""DescribeGroups (key 15): state and members of groups. KIP-430 (v3), KIP-345 (v4), KIP-1043 (v6).
+
+The tag 10000 is semel's own.
+"""
 
 from typing import Annotated
 
 from semel_protocol.declaration import Api, ApiKey, Feature
-from semel_protocol.schema import Int16, Int32, Message, since
+from semel_protocol.schema import Int16, Int32, Int64, Message, since, tag
 
 
 class DescribeGroupsRequest(Message, kw_only=True):
@@ -18,6 +21,8 @@ class DescribeGroupsResponseMember(Message, kw_only=True):
     client_host: str = ""
     member_metadata: bytes = b""
     member_assignment: bytes = b""
+    silent_ms: Annotated[Int64, since(5), tag(10_000)] = -1
+    """Since the member's last heartbeat or other request that extends its session. -1: not told."""
 
 
 class DescribeGroupsResponseGroup(Message, kw_only=True):

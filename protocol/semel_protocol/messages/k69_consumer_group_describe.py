@@ -1,11 +1,14 @@
-"""ConsumerGroupDescribe (key 69): groups of the consumer protocol. KIP-848; KIP-1099 member type (v1)."""
+"""ConsumerGroupDescribe (key 69): groups of the consumer protocol. KIP-848; KIP-1099 member type (v1).
+
+The tag 10000 is semel's own.
+"""
 
 from typing import Annotated
 
 from msgspec import field
 
 from semel_protocol.declaration import Api, ApiKey, Feature
-from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uuid, since
+from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, Uuid, since, tag
 
 
 class ConsumerGroupDescribeRequest(Message, kw_only=True):
@@ -41,6 +44,8 @@ class ConsumerGroupDescribeResponseMember(Message, kw_only=True):
         default_factory=ConsumerGroupDescribeResponseTargetAssignment
     )
     member_type: Annotated[Int8, since(1)] = -1
+    silent_ms: Annotated[Int64, tag(10_000)] = -1
+    """Since the member's last heartbeat or other request that extends its session. -1: not told."""
 
 
 class ConsumerGroupDescribeResponseGroup(Message, kw_only=True):

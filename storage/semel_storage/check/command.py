@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from semel_protocol import extras
 
 FOUND_TROUBLE = 3
 
@@ -38,9 +39,7 @@ def check(
         from semel_storage.check.audit import audit
         from semel_storage.check.data_dir import NoDataError
     except ModuleNotFoundError as e:
-        raise click.ClickException(
-            f"`semel log check` needs the package {e.name!r}, which is not installed: pip install 'semel[check]'"
-        ) from e
+        raise click.ClickException(extras.missing("`semel log check`", str(e.name), "check")) from e
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     try:

@@ -51,8 +51,8 @@ def test_many_steps_of_a_kind_are_logged_as_a_count() -> None:
     steps = [Step(expects=(), changes=(), what="isr_shrunk", facts={"partition": i}) for i in range(9)]
     more = [Step(expects=(), changes=(), what="leader_elected", facts={"partition": i}) for i in range(5, 7)]
     few, many = RecordedLog(), RecordedLog()
-    log_steps(few, steps[:2])
-    log_steps(many, [*steps, *more])
+    log_steps(few.info, steps[:2])
+    log_steps(many.info, [*steps, *more])
     assert few.lines == [("isr_shrunk", {"partition": 0}), ("isr_shrunk", {"partition": 1})]
     assert many.lines == [
         ("isr_shrunk", {"count": 9, "first_partition": 0}),

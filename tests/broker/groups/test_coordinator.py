@@ -369,3 +369,26 @@ def test_committed_offset_never_decreases_by_itself(steps: list[tuple[int, int]]
         await group_broker.close()
 
     asyncio.run(run())
+
+
+# --- the log -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_log_says_which_member_caused_a_generation(group_broker: GroupBroker) -> None:
+    joined = await group_broker.join()
+    await group_broker.sync(joined, [joined.member_id])
+    of_member = {"member": joined.member_id, "client_id": "c", "client_host": "/h"}
+    stored = group_broker.log.of("group_generation_stored")[-1]
+    assert stored == {
+        "group": "g",
+        "generation": 1,
+        "members": 1,
+        "state": "Stable",
+        "cause": "joined",
+        **of_member,
+    }
+    await group_broker.ask.leave("g", [(joined.member_id, None)])
+    await breathe()
+    left = group_broker.log.of("group_generation_stored")[-1]
+    assert (left["state"], left["cause"]) == ("Empty", "left")
+    assert left.items() >= of_member.items()

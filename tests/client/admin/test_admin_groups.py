@@ -51,6 +51,8 @@ async def test_a_living_group_is_described_with_members_and_assignments(bootstra
             assert (group.protocol_type, group.protocol) == ("consumer", "range")
             (member,) = group.members
             assert (member.client_id, member.client_host) == ("reader", "127.0.0.1")
+            assert member.silent_ms is not None
+            assert 0 <= member.silent_ms < 6_000, "its session would have ended"
             assert member.subscription == ("t",)
             assert sorted(member.assignment) == [T0, T1]
             with pytest.raises(NonEmptyGroup):

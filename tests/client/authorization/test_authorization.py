@@ -76,21 +76,27 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 async def test_a_producer_without_the_right_to_write_learns_which_topic(broker: EphemeralBroker) -> None:
     await change(broker, right(Operation.DESCRIBE, TOPIC, "t"), right(Operation.WRITE, TOPIC, "other"))
     async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-        with pytest.raises(TopicAuthorizationFailedError, match="t-0"):
+        with pytest.raises(TopicAuthorizationFailedError, match="t-0") as refused:
             await producer.send_and_wait("t", b"v")
+    assert str(refused.value).endswith("semel acl add --principal User:ANONYMOUS --allow write --topic t")
 
 
 @pytest.mark.semel_only("needs an authorizer")
 async def test_a_producer_that_may_not_see_a_topic_does_not_wait_for_it(broker: EphemeralBroker) -> None:
     async with Producer(bootstrap_servers=broker.bootstrap_servers, enable_idempotence=False) as producer:
-        with pytest.raises(TopicAuthorizationFailedError, match="'t'"):
+        with pytest.raises(TopicAuthorizationFailedError, match="'t'") as refused:
             await producer.send_and_wait("t", b"v")
+    assert str(refused.value) == (
+        "[29 TOPIC_AUTHORIZATION_FAILED] topic 't': User:ANONYMOUS may not WRITE TOPIC 't'. An administrator can allow "
+        "it: semel acl add --principal User:ANONYMOUS --allow write --topic t"
+    )
 
 
 async def test_a_transactional_id_of_others_is_refused_at_the_start(broker: EphemeralBroker) -> None:
     await change(broker, WRITE_T)
     producer = Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="x")
-    with pytest.raises(TransactionalIdAuthorizationFailed):
+    command = "semel acl add --principal User:ANONYMOUS --allow write --transactional-id x"
+    with pytest.raises(TransactionalIdAuthorizationFailed, match=command):
         await producer.start()
     await producer.stop()
 
@@ -99,7 +105,9 @@ async def test_a_member_without_the_right_to_the_group_learns_it(broker: Ephemer
     await change(broker, READ_T)
     consumer = Consumer("t", bootstrap_servers=broker.bootstrap_servers, group_id="g")
     with pytest.raises(
-        GroupAuthorizationFailedError, match=r"User:ANONYMOUS from 127\.0\.0\.1 may not DESCRIBE GROUP 'g'"
+        GroupAuthorizationFailedError,
+        match=r"User:ANONYMOUS from 127\.0\.0\.1 may not READ GROUP 'g'. An administrator can allow it: "
+        "semel acl add --principal User:ANONYMOUS --allow read --group g$",
     ):
         await consumer.start()
     await consumer.stop()
@@ -124,7 +132,8 @@ async def test_a_reader_without_its_right_gets_the_topic_in_the_error_and_contin
                 await producer.send_and_wait("t", b"%d" % number)
                 await consumer.getone()
 
-        with pytest.raises(TopicAuthorizationFailedError, match="t"):
+        command = "semel acl add --principal User:ANONYMOUS --allow read --topic t"
+        with pytest.raises(TopicAuthorizationFailedError, match=command):
             await asyncio.wait_for(read_on(), 10)
         await change(broker, READ_T)
 

@@ -97,6 +97,23 @@ def test_without_the_right_the_error_names_principal_operation_and_resource(seme
     assert "ClusterAuthorizationFailedError" in done.output
 
 
+@pytest.mark.semel(settings={"super.users": "User:root"})
+@pytest.mark.semel_only("needs a broker with other super users")
+@pytest.mark.parametrize(
+    ("arguments", "operation"),
+    [(["consume", "t", "--from-beginning", "--exit-at-end"], "read"), (["produce", "t"], "write")],
+)
+def test_a_command_that_lacks_a_right_prints_the_command_that_gives_it(
+    semel_broker: EphemeralBroker, arguments: list[str], operation: str
+) -> None:
+    """Its first look at the topic needs DESCRIBE alone, and that would not be enough."""
+    semel_broker.create_topic("t")
+    done = CliRunner().invoke(main, [*arguments, "-b", semel_broker.bootstrap_servers], input="x\n")
+    assert done.exit_code == 1
+    command = f"semel acl add --principal User:ANONYMOUS --allow {operation} --topic t"
+    assert " ".join(done.output.split()).endswith(command)
+
+
 def test_without_an_authorizer_the_error_says_what_to_set() -> None:
     with EphemeralBroker() as broker:
         done = run(broker, "list")

@@ -173,6 +173,9 @@ async def test_members_are_described_with_all_that_the_broker_says(admin: Admin,
     group = await described(admin)
     assert (group.group_type, group.protocol_type, group.protocol) == ("consumer", "consumer", "uniform")
     assert (group.state, group.group_epoch) == ("Stable", group.assignment_epoch)
+    silent_ms = group.members[0].silent_ms
+    assert silent_ms is not None
+    assert 0 <= silent_ms < 45_000, "its session would have ended"
     (facts,) = _member_facts(group)
     places = [f"flights-{index}" for index in range(4)]
     assert facts | {"client_id": "", "host": ""} == {

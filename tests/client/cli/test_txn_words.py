@@ -307,15 +307,93 @@ def text_of(
         (
             40,
             PartitionEnds(0, 100, 100),
-            "60 offsets can be read, and no offset was committed for 2.0 s; it is assigned to m-1",
+            (
+                "60 offsets can be read, and none was committed in the 2.0 s of this look; "
+                "assigned to m-1 (client 'c' at h): check that member."
+            ),
         ),
-        (None, PartitionEnds(0, 100, 100), "nothing committed yet; it is assigned to m-1"),
+        (None, PartitionEnds(0, 100, 100), "nothing committed yet; assigned to m-1 (client 'c' at h)"),
         (5, PartitionEnds(10, 100, 100), "below the first offset, 10: records were deleted before they were read"),
         (120, PartitionEnds(0, 100, 100), "beyond the end"),
     ],
 )
 def test_a_group_that_does_not_move_is_explained(offset: int | None, ends: PartitionEnds, words: str) -> None:
     assert words in text_of(offset, ends)
+
+
+def dying(state: str, *, before: frozenset[str] | None, count: int = 1) -> GroupFindings:
+    """A group whose committed offsets stand still while records follow."""
+    places = [TopicPartition("orders", number) for number in range(count)]
+    return GroupFindings(
+        group=group(state, tuple(places)),
+        before=dict.fromkeys(places, 17),
+        after=dict.fromkeys(places, 17),
+        waited_s=1.0,
+        ends={at: PartitionEnds(0, 100, 100) for at in places},
+        done=[],
+        open_transactions=[],
+        pending=[],
+        members_before=before,
+    )
+
+
+def test_a_group_whose_consumers_may_have_died_of_a_record_is_shown_that_record() -> None:
+    """It may also have been stopped: brokers do not know it, so both are named."""
+    found = dying("Empty", before=frozenset())
+    assert [line.plain for line in group_lines(found, NOW_MS)] == [
+        "kitchen  Empty, 0 members",
+        "  Not moving: it has no members. If its consumers were stopped, start them; if they died, see below.",
+        (
+            "  orders-0  committed 17 of 100: 83 offsets can be read, and none was committed in the 1.0 s "
+            "of this look; without a member."
+        ),
+        "",
+        (
+            "The next record, orders-0@17, may be the cause if consumers die of it: their logs say. To read it, "
+            "and to go past it:"
+        ),
+        "  read        semel consume orders -p 0 -o 17 -n 1 --json",
+        "  go past     semel group reset kitchen orders:0 --by 1",
+    ]
+    facts = group_findings_facts(found)
+    assert facts["suspects"] == [{"topic": "orders", "partition": 0, "offset": 17}]
+
+
+def test_consumers_that_come_and_go_without_a_commit_are_noticed() -> None:
+    """The members are others than when the look began."""
+    text = "\n".join(line.plain for line in group_lines(dying("Stable", before=frozenset({"m-0"})), NOW_MS))
+    assert (
+        "The members have changed since the look began, and no offset was committed. The next record, orders-0@17"
+        in text
+    )
+    assert "to go past it once all consumers are stopped:" in text
+    for quiet in (frozenset({"m-1"}), None):
+        assert group_findings_facts(dying("Stable", before=quiet))["suspects"] == []
+
+
+def test_an_empty_group_without_anything_to_read_is_advised_to_start() -> None:
+    found = msgspec.structs.replace(dying("Empty", before=frozenset()), ends={AT: PartitionEnds(0, 17, 17)})
+    assert "it has no members. Start its consumers." in "\n".join(line.plain for line in group_lines(found, NOW_MS))
+
+
+def test_the_partitions_of_one_member_are_one_line_with_its_host_and_last_heartbeat() -> None:
+    found = dying("Stable", before=None, count=12)
+    (member,) = found.group.members
+    beating = msgspec.structs.replace(member, silent_ms=1_200)
+    found = msgspec.structs.replace(found, group=msgspec.structs.replace(found.group, members=(beating,)))
+    assert [line.plain for line in group_lines(found, NOW_MS)][1:] == [
+        (
+            "  12 partitions (orders: 0-11): 996 offsets can be read, and none was committed in the 1.0 s "
+            "of this look; assigned to m-1 (client 'c' at h, last heartbeat 1.2 s ago): check that member."
+        )
+    ]
+    owner = group_findings_facts(found)["partitions"][0]
+    assert (owner["owner"], owner["owner_host"], owner["owner_client_id"], owner["owner_silent_ms"]) == (
+        "m-1",
+        "h",
+        "c",
+        1_200,
+    )
 
 
 def test_partitions_with_nothing_to_read_are_one_line_and_no_trouble() -> None:
@@ -370,7 +448,7 @@ def test_partitions_without_a_member_are_named_although_nothing_is_committed() -
     advice = "no member has this partition. Restart one member of the group: the rebalance assigns the partition."
     assert [line.plain for line in group_lines(found, NOW_MS)] == [
         "kitchen  Stable, 1 member",
-        "  by_pattern-0  nothing committed yet; it is assigned to m-1: check that member.",
+        "  by_pattern-0  nothing committed yet; assigned to m-1 (client 'c' at h): check that member.",
         f"  orders-0  nothing committed: {advice}",
         f"  orders-1  committed 100 of 100: {advice}",
         f"  orders-2  nothing committed: {advice}",

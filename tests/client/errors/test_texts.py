@@ -57,6 +57,15 @@ def test_the_advice_of_a_broker_stands_alone(code: ErrorCode, message: str) -> N
     assert str(error_for(code, "it failed")).endswith(f"it failed. {ERROR_OF[code].advice}")
 
 
+def test_a_batch_that_is_too_large_has_one_advice() -> None:
+    """The client knows its own setting, which the broker cannot name."""
+    said = "produce to t-0: the batch has 2 bytes, the topic's max.message.bytes is 1; send smaller batches"
+    assert str(error_for(ErrorCode.MESSAGE_TOO_LARGE, said)) == (
+        "[10 MESSAGE_TOO_LARGE] produce to t-0: the batch has 2 bytes, the topic's max.message.bytes is 1. "
+        "Send smaller records, or raise max_request_size here and max.message.bytes on the topic"
+    )
+
+
 def test_failures_of_one_call_give_an_advice_once() -> None:
     outcomes: CallOutcomes[str, None] = CallOutcomes(["a", "b", "c"], lambda name: f"deleting topic {name!r}")
     for name in ("a", "b"):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from semel import Admin, Consumer, Producer
-from semel.errors import KafkaConfigurationError, KafkaConnectionError
+from semel import Admin, Consumer, Producer, TopicPartition
+from semel.errors import KafkaConfigurationError, KafkaConnectionError, TopicAuthorizationFailedError
 from semel_broker.testing.authority import Authority
 from semel_broker.testing.in_process import EphemeralBroker
 
@@ -47,6 +47,32 @@ async def test_records_go_both_ways_over_tls(authority: Authority) -> None:
                 await producer.send("t", b"%d" % number)
         async with Consumer("t", **tls, auto_offset_reset="earliest") as consumer:
             assert [(await consumer.getone()).value for _ in range(100)] == [b"%d" % number for number in range(100)]
+
+
+async def test_the_error_of_a_missing_right_names_the_principal_of_a_certificate(authority: Authority) -> None:
+    """It does not know how the broker maps its certificate: the broker's metadata say it."""
+    access = {
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^.*$/reader/,DEFAULT",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:root",
+    }
+    with broker_of(authority, **access) as broker:
+        broker.create_topic("t")
+        consumer = Consumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            security_protocol="SSL",
+            ssl_cafile=str(authority.ca_file),
+            ssl_certfile=str(authority.directory / "client.pem"),
+        )
+        async with consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            with pytest.raises(TopicAuthorizationFailedError) as refused:
+                await consumer.getone()
+    assert str(refused.value).endswith(
+        "User:reader may not READ TOPIC 't'. An administrator can allow it: "
+        "semel acl add --principal User:reader --allow read --topic t"
+    )
 
 
 async def said_by(broker: EphemeralBroker, **settings: Any) -> str:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_protocol.batch import read_header
+from semel_protocol.extras import install_command
 from semel_protocol.records import Record, build_batch
 from semel_storage.check import audit as module
 from semel_storage.dump.command import log
@@ -79,4 +80,4 @@ def test_a_missing_numpy_is_explained(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "numpy", None)
     done = run(tmp_path)
     assert done.exit_code == 1
-    assert "pip install 'semel[check]'" in done.output
+    assert install_command("check") in done.output

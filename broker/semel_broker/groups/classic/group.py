@@ -57,12 +57,26 @@ class ClassicMember(msgspec.Struct, kw_only=True):
     syncing: object | None = None
     carried_epoch: int | None = None
 
+    def causes(self, cause: str) -> RebalanceCause:
+        """The cause of a rebalance that begins because of this member."""
+        return RebalanceCause(cause, self.member_id, self.client_id, self.client_host)
+
     def metadata_for(self, protocol: str | None) -> bytes:
         """The member's metadata for the assignor `protocol`; b"" if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         return b""
+
+
+class RebalanceCause(msgspec.Struct, frozen=True):
+    """Why a generation begins, for the log: the cause, and the member that joined, left or was removed, with its client
+    id and host. Empty texts: it is not known, as after a restart."""
+
+    cause: str = ""
+    member: str = ""
+    client_id: str = ""
+    client_host: str = ""
 
 
 class ClassicMembership(msgspec.Struct, kw_only=True):
@@ -73,6 +87,7 @@ class ClassicMembership(msgspec.Struct, kw_only=True):
     `deadline_ms`: when the present phase ends without the missing members (monotonic; None: no such phase).
     `initial_limit_ms`: while an empty group waits for more members to come, the latest end of that wait.
     `since_ms`: wall time of the last change of state; offsets of an empty group age from there.
+    `because`: why the last rebalance began.
     """
 
     kind: ClassVar[str] = CLASSIC
@@ -92,6 +107,7 @@ class ClassicMembership(msgspec.Struct, kw_only=True):
     deadline_ms: int | None = None
     initial_limit_ms: int | None = None
     since_ms: int = -1
+    because: RebalanceCause = RebalanceCause()
 
     # --- state ---
 

@@ -10,6 +10,7 @@ from asyncio import Future, get_running_loop
 from collections.abc import Sequence
 from functools import partial
 
+import msgspec
 from semel_protocol.errors import KafkaError
 from semel_storage.internal_topics import Row
 
@@ -71,6 +72,7 @@ class ClassicGroups:
             generation=change.generation_id,
             members=len(classic.members),
             state=classic.state.value,
+            **msgspec.structs.asdict(classic.because),
         )
         return transition
 
@@ -94,7 +96,15 @@ class ClassicGroups:
     def expire(self, group: Group, member_id: str, now: TimePoint) -> Effects:
         if member_id == GROUP:
             return state.deadline(_classic(group), now, self._rules)
-        self._host.context.world.log.info("group_member_expired", group=group.group_id, member=member_id)
+        if (member := _classic(group).members.get(member_id)) is not None:
+            self._host.context.world.log.info(
+                "group_member_expired",
+                group=group.group_id,
+                member=member_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                session_timeout_ms=member.session_timeout_ms,
+            )
         return state.expire(_classic(group), member_id, now, self._rules)
 
     # --- membership ---

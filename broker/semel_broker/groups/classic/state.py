@@ -31,7 +31,7 @@ from __future__ import annotations
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.groups.classic.group import ClassicMember, ClassicMembership, GroupState
+from semel_broker.groups.classic.group import ClassicMember, ClassicMembership, GroupState, RebalanceCause
 from semel_broker.groups.effects import Effects
 from semel_broker.groups.requests import (
     Committer,
@@ -161,7 +161,11 @@ def _join_new(transition: Transition, ask: Join, to: object) -> None:
     from_empty = group.state is EMPTY
     group.add(member)
     transition.watch.append(member_id)
-    rebalance(transition, "joined", wait_for_more=from_empty and transition.rules.initial_rebalance_delay_ms > 0)
+    rebalance(
+        transition,
+        member.causes("joined"),
+        wait_for_more=from_empty and transition.rules.initial_rebalance_delay_ms > 0,
+    )
     if group.initial_limit_ms is not None:  # more members may be about to join: wait longer for them
         group.deadline_ms = min(now.monotonic_ms + transition.rules.initial_rebalance_delay_ms, group.initial_limit_ms)
 
@@ -184,7 +188,7 @@ def _rejoin(transition: Transition, member: ClassicMember, ask: Join, to: object
         transition.answer(to, joined(group, member))
         return
     _update(transition, member, ask, to)
-    rebalance(transition, "joined_again")
+    rebalance(transition, member.causes("joined_again"))
 
 
 def _rejoin_as_new(transition: Transition, member: ClassicMember, ask: Join, to: object) -> None:
@@ -205,7 +209,7 @@ def _rejoin_as_new(transition: Transition, member: ClassicMember, ask: Join, to:
             return
     _fence(transition, member, ask.new_member_id)
     _update(transition, member, ask, to)
-    rebalance(transition, "replaced")
+    rebalance(transition, member.causes("replaced"))
 
 
 def replace(transition: Transition, change: Replace) -> None:
@@ -219,6 +223,7 @@ def replace(transition: Transition, change: Replace) -> None:
     _fence(transition, member, ask.new_member_id)
     _update(transition, member, ask, None)
     renew(transition, member)
+    group.because = member.causes("replaced")
     leads = group.leader == member.member_id
     leader = change.old_member_id if leads and not ask.may_skip_assignment else group.leader or ""
     place = joined(group, member, leader=leader)
@@ -260,22 +265,24 @@ def join_again(group: ClassicMembership, now: TimePoint, rules: ClassicRules) ->
     """The group has just left the consumer protocol, or its stored generation has no leader: all members have to join,
     because the partitions of former members have no owner."""
     transition = Transition(group=group, now=now, rules=rules)
-    rebalance(transition, "downgraded")
+    rebalance(transition, RebalanceCause("downgraded"))
     return transition
 
 
 # --- the rebalance ----------------------------------------------------------------------------------------------------
 
 
-def rebalance(transition: Transition, cause: str, *, wait_for_more: bool = False) -> None:
+def rebalance(transition: Transition, because: RebalanceCause, *, wait_for_more: bool = False) -> None:
     """Begin a rebalance unless one is under way, and end it if all members have joined. `wait_for_more`: the group was
-    empty and waits for more members (KIP-134). `cause`: for the counters."""
+    empty and waits for more members (KIP-134). `because`: for the counters and the log."""
     group = transition.group
+    if group.state is not PREPARING or not group.members:
+        group.because = because
     if group.state is not PREPARING:
         for member in group.waiting():  # these requests wait for an assignment of the old generation
             release_sync(transition, member, rebalancing(group))
         group.enter(PREPARING, transition.now.wall_ms)
-        transition.cause = cause
+        transition.cause = because.cause
         group.deadline_ms = transition.now.monotonic_ms + group.rebalance_timeout_ms
         group.initial_limit_ms = group.deadline_ms if wait_for_more else None
     complete_if_ready(transition)
@@ -300,6 +307,8 @@ def complete(transition: Transition) -> None:
         return
     group.generation_id += 1
     if not group.members:
+        if missing:
+            group.because = missing[-1].causes("rebalance_timed_out")
         group.protocol = group.leader = None
         group.enter(EMPTY, now.wall_ms)
         assert transition.change is None
@@ -345,7 +354,7 @@ def remove(transition: Transition, member: ClassicMember, why: str, cause: str) 
     transition.answer(member.joining, gone)
     transition.answer(member.syncing, gone)
     transition.group.remove(member)
-    rebalance(transition, cause)
+    rebalance(transition, member.causes(cause))
 
 
 def release_sync(transition: Transition, member: ClassicMember, result: Synced | KafkaError) -> None:
@@ -559,7 +568,7 @@ def refuse(
     elif isinstance(change, Assign) and group.state is COMPLETING and group.generation_id == change.generation_id:
         for member in group.members.values():
             release_sync(transition, member, error)
-        rebalance(transition, "not_stored")
+        rebalance(transition, RebalanceCause("not_stored"))
     return transition
 
 

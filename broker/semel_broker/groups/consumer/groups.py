@@ -18,7 +18,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import Row
 
 from semel_broker.groups.classic import state as classic_state
-from semel_broker.groups.classic.group import ClassicMembership
+from semel_broker.groups.classic.group import ClassicMembership, RebalanceCause
 from semel_broker.groups.classic.records import downgraded_row, group_tombstone
 from semel_broker.groups.classic.state import ClassicRules
 from semel_broker.groups.consumer import classic_members, migration, state
@@ -168,10 +168,11 @@ class ConsumerGroups:
         if change.becomes is not None:
             return self._downgraded(group, change.becomes, now, done)
         consumer = _consumer(group)
+        because = _because(consumer, change.changes, change.cause)
         for each in change.changes:
             consumer.apply(each)
         if any(not isinstance(each, SetCurrent) for each in change.changes):
-            self._log_stored(consumer)
+            self._log_stored(consumer, because)
         has_epoch = any(isinstance(each, SetEpoch) for each in change.changes)
         return Effects(answers=done, cause=change.cause if has_epoch else "")
 
@@ -180,11 +181,12 @@ class ConsumerGroups:
         classic = group.of(ClassicMembership)
         assert classic is not None
         refused = classic_state.shut(classic, KindChangedError(group.group_id), now, ClassicRules())
+        cause = "upgraded" if change.carried else "joined"
+        because = _because(change.consumer, change.changes, cause)
         for each in change.changes:
             change.consumer.apply(each)
         group.membership = change.consumer
-        self._log_stored(change.consumer)
-        cause = "upgraded" if change.carried else "joined"
+        self._log_stored(change.consumer, because)
         return Effects(answers=[*refused.answers, *done], cause=cause)
 
     def _downgraded(self, group: Group, classic: ClassicMembership, now: TimePoint, done: list[Answer]) -> Effects:
@@ -396,6 +398,15 @@ class ConsumerGroups:
         """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
         state.check_member_epoch(_consumer(group), member_id, None, epoch)
 
+    def silent_ms(self, group: ConsumerGroup, member_id: str) -> int:
+        """Since the last request that extended the session of a member; -1: not known."""
+        session, member = self._sessions.get((group.group_id, member_id)), group.members[member_id]
+        if session is None:
+            return -1
+        of_group = self._context.session_timeout_ms(group.group_id)
+        timeout_ms = of_group if member.classic is None else member.classic.session_timeout_ms
+        return max(-1, self._host.monotonic_ms() - session.expires_ms + timeout_ms)
+
     def _is_joining(self, group_id: str, member_id: str) -> bool:
         """Whether a member of the classic protocol is between JoinGroup and SyncGroup."""
         session = self._sessions.get((group_id, member_id))
@@ -428,6 +439,7 @@ class ConsumerGroups:
             if session.due_ms > now_ms:  # a heartbeat came first
                 self._host.alarm.arm(key, session.due_ms)
                 return
+            member = consumer.members[member_id]
             why = "session" if session.expires_ms <= now_ms else "rebalance"
             try:
                 self._host.shard.check()
@@ -437,7 +449,14 @@ class ConsumerGroups:
                 self._host.alarm.arm(key, self._host.monotonic_ms() + RETRY_MS)
                 return
             self._sessions.pop(key, None)
-            self._world.log.info("consumer_removed", group=group_id, member=member_id, timeout=why)
+            self._world.log.info(
+                "consumer_removed",
+                group=group_id,
+                member=member_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                timeout=why,
+            )
 
     def _is_ending(self, group_id: str, member_id: str) -> bool:
         session = self._sessions.get((group_id, member_id))
@@ -589,14 +608,24 @@ class ConsumerGroups:
             classic.since_ms = self._world.now_ms()
         return classic
 
-    def _log_stored(self, consumer: ConsumerGroup) -> None:
+    def _log_stored(self, consumer: ConsumerGroup, because: RebalanceCause) -> None:
         self._world.log.info(
             "consumer_group_stored",
             group=consumer.group_id,
             epoch=consumer.epoch,
             members=len(consumer.members),
             state=consumer.state_name,
+            **msgspec.structs.asdict(because),
         )
+
+
+def _because(group: ConsumerGroup, changes: tuple[Change, ...], cause: str) -> RebalanceCause:
+    """The cause of changes that are not in effect yet, and the member that they set or remove."""
+    of_members = [each for each in changes if isinstance(each, SetMember)]
+    for each in sorted(of_members, key=lambda each: each.member is None):
+        if (member := each.member or group.members.get(each.member_id)) is not None:
+            return RebalanceCause(cause, each.member_id, member.client_id, member.client_host)
+    return RebalanceCause(cause)
 
 
 def _consumer(group: Group) -> ConsumerGroup:

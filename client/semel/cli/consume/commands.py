@@ -13,12 +13,12 @@ from click.core import ParameterSource
 from semel import Consumer, TopicPartition
 from semel._arrow import require_arrow
 from semel._command_line.client_settings import ClientSettings, client_options
-from semel._command_line.common import failure, position, run, say
+from semel._command_line.common import failure, needing, position, run, say
 from semel._command_line.signals import Interrupted
 from semel._config.consumer import ConsumerConfig
 from semel._edge import Edge
 from semel._texts import plural
-from semel.admin import EARLIEST, LATEST
+from semel.admin import EARLIEST, LATEST, Operation
 from semel.cli.consume.printer import WAITING_BYTES_MAX, Printer, text_printer
 from semel.cli.consume.record_text import ENCODINGS, Form, as_json, by_pattern
 from semel.cli.consume.start_offsets import in_range, starts
@@ -346,7 +346,8 @@ async def _places(
     once.
     """
     async with client.admin() as admin:
-        (found,) = await topics_of(admin, [topic])
+        with needing(admin, Operation.READ, topic):
+            (found,) = await topics_of(admin, [topic])
         known = [partition.partition for partition in found.partitions]
         missing = [p for p in partitions if p not in known]
         if missing:

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Iterable
 
 from semel import Admin, ConfigResource, ConfigResourceType, Producer
-from semel._command_line.common import failure, say
+from semel._command_line.common import failure, needing, say
 from semel._texts import plural, similar
+from semel.admin import Operation
 from semel.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 CREATION_S = 5.0
@@ -18,7 +19,8 @@ SIZE_SETTING = "max.message.bytes"
 async def exists(admin: Admin, topic: str, *, may_create: bool) -> bool:
     """Raise ClickException for a missing topic unless `may_create`."""
     try:
-        await admin.describe_topics([topic])
+        with needing(admin, Operation.WRITE, topic):
+            await admin.describe_topics([topic])
     except UnknownTopicOrPartitionError:
         if not may_create:
             raise failure(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+from semel_protocol import extras
+
 from semel._command_line.common import failure
 
 BROKER_SIDE = "semel_broker.security.offline_users"
@@ -15,10 +17,7 @@ async def create(data_dir: str, name: str, password: str) -> None:
     try:
         broker = importlib.import_module(BROKER_SIDE)
     except ModuleNotFoundError as e:
-        raise failure(
-            f"--data-dir needs the package {e.name!r}, which is not installed. "
-            "Install its packages: pip install 'semel[broker]'"
-        ) from e
+        raise failure(extras.missing("--data-dir", str(e.name), "broker")) from e
     try:
         await broker.create_user(data_dir, name, password)
     except broker.OfflineUserError as e:

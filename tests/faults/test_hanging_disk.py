@@ -193,8 +193,10 @@ async def test_a_stop_while_the_disk_hangs_ends_in_time_and_says_why(machine: Ha
     began = time.monotonic()
     assert await asyncio.to_thread(machine.broker.stop, 30) == EXIT_STATUS
     assert time.monotonic() - began < STOPS_WITHIN_S
-    assert machine.broker.log[-1].startswith("semel: the disk hangs: a call for ")
-    assert "00000000000000000000.log waits for" in machine.broker.log[-1]
+    last = json.loads(machine.broker.log[-1])
+    assert last["event"] == "disk_failed"
+    assert last["error"].startswith("the disk hangs: a call for ")
+    assert "00000000000000000000.log waits for" in last["error"]
     assert len(machine.events("disk_failed")) == len(machine.events("disk_hangs")) == 1
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError, AssertionError)):
         assert await waiting == 0
@@ -268,7 +270,9 @@ async def test_a_start_on_a_disk_that_hangs_can_be_stopped(starting: subprocess.
     starting.terminate()
     output, _ = await asyncio.to_thread(starting.communicate)
     assert starting.returncode == EXIT_STATUS
-    assert output.splitlines()[-1].startswith("semel: the disk hangs: a call for ")
+    last = json.loads(output.splitlines()[-1])
+    assert last["event"] == "disk_failed"
+    assert last["error"].startswith("the disk hangs: a call for ")
 
 
 @pytest.mark.proves("hang-amid-other-work")

@@ -33,6 +33,7 @@ class NewestConnections:
 
     def note(self, group_id: str, member_id: str, connection: int) -> None:
         """Remember that the member has used this connection. Call it for members of the group only."""
+        assert connection >= 0, connection
         key = group_id, member_id
         newest = max(connection, self._newest.get(key) or 0)
         if newest:

@@ -57,6 +57,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker_session_timeout_ms: int = 2_000
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: float = 1_000_000
+    is_clustered: bool = True
 
 
 class RecordedLog:

@@ -5,6 +5,7 @@ change.
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -288,7 +289,8 @@ async def test_a_broker_that_cannot_use_tls_ends_with_one_sentence(etcd_over_tls
     ):
         process = await serve(etcd_over_tls.url, tmp_path / "refused", *overrides)
         async with asyncio.timeout(SOON_S):
-            _, errors = await process.communicate()
-        assert process.returncode == 1
-        (line,) = errors.decode().splitlines()
-        assert expected in line
+            output, errors = await process.communicate()
+        assert (process.returncode, errors) == (1, b"")
+        last = json.loads(output.splitlines()[-1])
+        assert last["event"] == "start_failed"
+        assert expected in last["error"]

@@ -119,12 +119,12 @@ async def test_rows_stored_before_the_member_leaves_carry_no_error(
     stored = GroupShard.commit
     portions: list[int] = []
 
-    async def commit(shard: GroupShard, group_id: str, records: list[OffsetRecord], **who: Any) -> None:
+    async def commit(shard: GroupShard, group_id: str, records: list[OffsetRecord], *who: Any) -> None:
         portions.append(len(records))
         if len(portions) == 2:
             row = LeaveGroupRequestMember(member_id=one.member_id, group_instance_id=None)
             await other.call(LeaveGroupRequest(group_id="g", members=[row]))
-        await stored(shard, group_id, records, **who)
+        await stored(shard, group_id, records, *who)
 
     monkeypatch.setattr(GroupShard, "commit", commit)
     gone = ErrorCode.UNKNOWN_MEMBER_ID

@@ -156,6 +156,7 @@ class ConsumerGroups:
             return ChangeRecords(
                 [*former, *rows(group.group_id, (*change.carried, *change.changes))], in_one_batch=True
             )
+        assert change.changes, group.group_id
         if change.becomes is None:
             return ChangeRecords(rows(group.group_id, change.changes), frees=change.only_removes)
         all_rows = [*self.tombstones(group), downgraded_row(change.becomes)]

@@ -68,7 +68,6 @@ class GroupOffsets:
         partitions = self._topics.get(topic)
         if partitions is None:
             partitions = self._topics[topic] = {}
-        assert committed.offset >= 0, (topic, partition, committed)
         self._count += partition not in partitions
         partitions[partition] = committed
 

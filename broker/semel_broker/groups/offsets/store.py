@@ -76,6 +76,7 @@ class OffsetStore:
 
     def apply(self, group_id: str, records: Iterable[OffsetRecord], position: int) -> None:
         """Put durable records, which stand at offset `position` of the log, into effect."""
+        assert position < self._journal.end_offset, (group_id, position)
         for record in records:
             if record.committed is not None or group_id in self._groups:
                 self._put(group_id, record)

@@ -55,7 +55,7 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	@echo "installing all that developers need, Spark too: about 1.6 GB"
+	@echo "installing all that developers need, Spark too: about 2.1 GB"
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.processes $(VENV)/.spark $(VENV)/.spark-processes
 
@@ -90,7 +90,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash and not thorough' --ignore=tests/tidy \
 	  --maxfail=50 -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true $(ARGS)
 
-# Every part runs, also behind one that failed: who waited for hours wants to know all that is wrong.
+# Each part runs, also after one that failed: a run takes hours, and shows all failures at once.
 test-all: $(VENV)/.dev
 	@failed=; for part in tests crashes faults 'faults BROKERS=3' sim-exhaustive strangers 'strangers BROKERS=3'; do \
 	  began=$$(date +%s); echo "== make $$part"; \

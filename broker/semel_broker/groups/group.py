@@ -61,8 +61,8 @@ class Group:
     """One group. A group that has only offsets has the membership of a classic group without members.
 
     Requests whose decisions take time run one after the other, under the `lock`. `changing_to`: the records that make
-    this a group of that kind are under way; until then no member changes. `after_change`: calls for the end of that
-    time, of those that can wait for no lock.
+    this a group of that kind are under way; until then no member changes. `after_change`: calls to make when
+    that time is over, of code that cannot wait for the lock.
     """
 
     __slots__ = ("_lock", "after_change", "changing_to", "group_id", "membership", "offsets")

@@ -88,10 +88,10 @@ class GroupHost:
         """Give the lock to the next request."""
         assert group.lock.is_taken, group.group_id
         group.changing_to = ""
+        group.lock.give()
         calls, group.after_change = group.after_change, []
         for call in calls:
             call()
-        group.lock.give()
         if self.groups.get(group.group_id) is group:
             self.let_go(group)
 

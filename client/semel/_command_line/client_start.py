@@ -93,7 +93,7 @@ class _Watch:
     def __init__(self, edge: Edge, cluster: Cluster, settings: Mapping[str, Any], *, quiet: bool) -> None:
         self._edge, self._settings, self._quiet = edge, settings, quiet
         self._reachability: Reachability = cluster.pool.reachability
-        self._calls = cluster.calls
+        self._calls = cluster.calls_in_progress
         self._said: list[str] = []
         self._said_call = ""
         self._failure: UnreachableError | None = None

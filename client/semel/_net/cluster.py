@@ -63,8 +63,8 @@ class Cluster:
         self.edge = config.edge or Edge()
         self.pool = Pool(config, self.edge)
         self.metadata = Metadata(brokers={}, topics={})
-        self.calls: dict[CallInProgress, None] = {}
-        """The calls of `retrying` in progress, in the order in which they began."""
+        self.calls_in_progress: dict[CallInProgress, None] = {}
+        """The calls of `retrying`, in the order in which they began."""
         self._principal = config.principal
         self._auto_create_topics = auto_create_topics
         self._wanted: dict[str, None] = {}
@@ -273,10 +273,10 @@ class Cluster:
     ) -> T:
         """`retry.retrying` with the client's pauses and clock; timeout_ms: max_block_ms by default.
 
-        `calls` has the call meanwhile.
+        `calls_in_progress` has the call meanwhile.
         """
         call = CallInProgress(what, self.edge.monotonic())
-        self.calls[call] = None
+        self.calls_in_progress[call] = None
         try:
             return await retrying(
                 attempt,
@@ -290,7 +290,7 @@ class Cluster:
                 pause_ms_max=pause_ms_max,
             )
         finally:
-            del self.calls[call]
+            del self.calls_in_progress[call]
 
     # Connections
 

@@ -160,9 +160,9 @@ async def test_a_call_that_takes_long_is_said_with_the_reason_and_so_is_its_end(
 ) -> None:
     cluster.is_store_away = True
     what = "listing the moves of partitions"
-    async with started(Admin, {"bootstrap_servers": cluster.bootstrap}) as admin:
+    async with started(Admin, {"bootstrap_servers": cluster.bootstrap, "max_block_ms": 9_000}) as admin:
         with pytest.raises(KafkaTimeoutError, match=f"{what} did not succeed within 9000 ms: .*REQUEST_TIMED_OUT"):
-            await admin.list_partition_reassignments(timeout_ms=9_000)
+            await admin.list_partition_reassignments()
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1, "it is said once for each reason"
     assert lines[0].startswith(f"waiting: {what}: [7 REQUEST_TIMED_OUT]")

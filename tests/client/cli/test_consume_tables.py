@@ -9,6 +9,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -190,7 +191,7 @@ def test_a_signal_leaves_a_readable_file_and_its_records_committed(
         assert running.stderr is not None
         while not file.exists() or file.stat().st_size < len(b"PAR1"):
             assert running.poll() is None, running.stderr.read()
-            asyncio.run(asyncio.sleep(0.05))
+            time.sleep(0.05)
         running.send_signal(number)
         assert running.wait(60) == 0
         assert running.stderr.read().decode().strip() == f"2 records in {file}"
